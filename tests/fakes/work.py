@@ -141,6 +141,16 @@ class Working(Machine):
         found[source], found[target] = found[source] - amount, found.get(target, 0) + amount
         self.allocate(pid, **{"N%d" % node: mib for node, mib in found.items() if mib})
 
+    def free(self, mib):
+        """Have two memory nodes with some free memory, and the tool that moves pages."""
+        nodes = {"/sys/devices/system/node/node%d/meminfo" % node: "Node %d MemFree: %d kB\n" % (node, mib << 10) for node in (0, 1)}
+        self.lay({**nodes, "/sys/devices/system/node/has_memory": "0-1", MIGRATEPAGES: ""})
+        os.chmod(self.path(MIGRATEPAGES), 0o755)
+
+    @property
+    def migrations(self):
+        return [call.split("/")[-1] for call in self.calls if "migratepages" in call]
+
     def mems(self, group):
         return self.read(CGROUPS + group + "/cpuset.mems.effective") or "0-1"
 

@@ -25,16 +25,12 @@ MOVE = {"move_memory": True}
 
 def with_memory(machine):
     """Half of the memory of a service, a container and a session lies on node 0; node 1 has room for 150 MiB."""
-    machine.put(NODES + "/has_memory", "0-1")
-    for node in (0, 1):
-        machine.put("%s/node%d/meminfo" % (NODES, node), "Node %d MemFree: %d kB\n" % (node, 150 << 10))
+    machine.free(150)
     machine.engines = {ID: ""}
     for pid, group in ((100, SERVICE), (200, DOCKER), (300, SESSION)):
         machine.process(pid, group)
         holds(machine, group, 50)
         machine.allocate(pid, N0=50, N1=50)
-    machine.put(MIGRATEPAGES, "")
-    os.chmod(machine.path(MIGRATEPAGES), 0o755)
     return machine
 
 
@@ -64,10 +60,6 @@ def placed(machine):
     return [machine.pages(pid) for pid in (100, 200, 300)]
 
 
-def migrations(machine):
-    return [call.split("/")[-1] for call in machine.calls if "migratepages" in call]
-
-
 @pytest.mark.parametrize("moves", [False, True], ids=["stays", "moves"])
 @pytest.mark.parametrize("keeps", [False, True], ids=["5.10", "6.12"])
 def test_memory_moves_on_request_and_everything_is_given_back(tmp_path, monkeypatch, keeps, moves):
@@ -75,14 +67,14 @@ def test_memory_moves_on_request_and_everything_is_given_back(tmp_path, monkeypa
     machine.moves = moves
     adopted = adopt(machine)
     assert placed(machine) == [{1: 100}] * 3
-    assert migrations(machine) == ["migratepages %d 0 1" % pid for pid in ([300] if moves else [100, 200, 300])]
+    assert machine.migrations == ["migratepages %d 0 1" % pid for pid in ([300] if moves else [100, 200, 300])]
     assert mems(machine) == ("1", "1", "0-1") and not remarks(adopted)
     assert machine.read(DROP_IN).count("AllowedMemoryNodes=\nAllowedMemoryNodes=1\n")
     assert [(row["mems_before"], row["mems_after"]) for row in (target.row() for target in adopted.targets)] == [("0-1", "1")] * 3
     record = machine.read(previous.PATH)
     machine.calls.clear()
     again = adopt(machine)
-    assert not again.changed and not migrations(machine)
+    assert not again.changed and not machine.migrations
     assert not [call for call in machine.calls if "update" in call or call.startswith("set-property")]
     assert machine.read(previous.PATH) == record
     report = unbind(machine)
@@ -152,7 +144,7 @@ def test_where_systemd_sets_no_memory_nodes_pages_move(machine):
     adopted = adopt(machine, groups=[SERVICE])
     assert not remarks(adopted) and machine.cpus(100) == "4-7" and machine.pages(100) == {1: 100}
     assert services.drop_in_sets(machine, "outside.service") == {"cpus": "4-7"}
-    assert not adopt(machine, groups=[SERVICE]).changed and len(migrations(machine)) == 1
+    assert not adopt(machine, groups=[SERVICE]).changed and len(machine.migrations) == 1
     assert not warnings(unbind(machine)) and machine.pages(100) == {1: 100}
 
 
@@ -237,5 +229,5 @@ def test_a_bind_is_told_whether_memory_may_move(machine, move):
 def test_memory_under_links_of_kv_caches_stays(machine, name, moves):
     machine.put("/proc/100/task/100/comm", name)
     found = remarks(adopt(machine, groups=[SERVICE]))
-    assert bool(migrations(machine)) is moves and machine.mems(SERVICE) == ("1" if moves else "0-1")
+    assert bool(machine.migrations) is moves and machine.mems(SERVICE) == ("1" if moves else "0-1")
     assert [("thread 100 (%s) of process 100 transfers KV caches" % name) in remark for remark in found] == [True] * (not moves)

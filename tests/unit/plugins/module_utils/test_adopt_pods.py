@@ -159,8 +159,8 @@ def test_a_pod_that_loses_a_device_gets_its_cpus_back(machine):
 
 @pytest.mark.parametrize(("policy", "sets"), [("None", {"cpus": "4-7", "mems": "1"}), ("Static", {"cpus": "4-7"})])
 def test_memory_belongs_to_a_static_memory_manager(machine, policy, sets):
-    free = {"/sys/devices/system/node/node%d/meminfo" % node: "Node %d MemFree: %d kB\n" % (node, 150 << 10) for node in (0, 1)}
-    machine.lay({**free, CONFIG: "memoryManagerPolicy: %s\n" % policy, "/sys/devices/system/node/has_memory": "0-1"})
+    machine.free(150)
+    machine.put(CONFIG, "memoryManagerPolicy: %s\n" % policy)
     machine.put(CGROUPS + "/kubepods.slice/kubepods-pod7.slice/cpuset.mems.effective", "0-1")
     machine.process(200, POD)
     machine.allocate(200, N1=50)

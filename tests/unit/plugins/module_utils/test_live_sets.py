@@ -159,13 +159,11 @@ def request(mems):
 def with_memory(tmp_path, monkeypatch):
     """A slice in a slice on node 0, with a process in the inner one, on a kernel that leaves pages behind."""
     machine = working(tmp_path, monkeypatch, keeps=False)
-    machine.put(MIGRATEPAGES, "")
-    os.chmod(machine.path(MIGRATEPAGES), 0o755)
+    machine.free(1 << 10)
     apply(machine, request("0"))
     lies_on(machine, 0)
     for group in UNITS_OF.values():
         machine.lay({CGROUPS + group + "/cgroup.events": "populated 1\nfrozen 0", CGROUPS + group + "/cgroup.procs": ""})
-    machine.lay({"/sys/devices/system/node/node%d/meminfo" % node: "Node %d MemFree: %d kB\n" % (node, 1 << 20) for node in (0, 1)})
     machine.process(100, UNITS_OF["npu-0.slice"] + "/worker.service")
     machine.allocate(100, N0=100)
     machine.calls.clear()
@@ -177,17 +175,13 @@ def lies_on(machine, node):
     machine.lay({CGROUPS + group + "/memory.numa_stat": text for group in UNITS_OF.values()})
 
 
-def migrations(machine):
-    return [call.split("/")[-1] for call in machine.calls if "migratepages" in call]
-
-
 def test_what_the_kernel_leaves_behind_moves_once(with_memory):
     report = apply(with_memory, request("1"))
-    assert (with_memory.pages(100), migrations(with_memory), report.warnings) == ({1: 100}, ["migratepages 100 0 1"], [])
+    assert (with_memory.pages(100), with_memory.migrations, report.warnings) == ({1: 100}, ["migratepages 100 0 1"], [])
     with_memory.calls.clear()
-    assert not apply(with_memory, request("1")).changed and not migrations(with_memory)
+    assert not apply(with_memory, request("1")).changed and not with_memory.migrations
     with_memory.allocate(100, N0=100)
-    assert not apply(with_memory, request("0")).warnings and not migrations(with_memory), "the kernel moved it"
+    assert not apply(with_memory, request("0")).warnings and not with_memory.migrations, "the kernel moved it"
 
 
 def test_what_stays_is_reported(with_memory, monkeypatch):
