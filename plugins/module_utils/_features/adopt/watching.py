@@ -78,7 +78,7 @@ class Tries:
         self.failures = {key: text for key, text in self.failures.items() if key in keys}
 
 
-def culprit(host: Host, target: Target) -> str:
+def likely_cause(host: Host, target: Target) -> str:
     """Return who probably changes the CPUs of an object: the kernel does not record it."""
     if target.method == SERVICE:
         paths = services.overrides(host, target.unit)
@@ -194,7 +194,7 @@ class Watcher(Watching):
 
     def _leave(self, key: str, target: Target) -> None:
         failure = self.tries.failures.get(key)
-        target.refuse((_FAILS if failure else _LOSES) % (self.tries.limit, failure or culprit(self.host, target)))
+        target.refuse((_FAILS if failure else _LOSES) % (self.tries.limit, failure or likely_cause(self.host, target)))
         if key not in self._abandoned:
             self._abandoned.add(key)
             log_change(self.host, "stop", PROGRAM, target.sentence)

@@ -75,7 +75,7 @@ class Lending(NamedTuple):
         """Return all that the system may have while workloads hold some CPUs."""
         return set(self.floor | (self.most - held))
 
-    def decided(self, given: Mapping[str, AbstractSet[int]], held: AbstractSet[int], may_give: bool) -> dict[str, set[int]]:
+    def changes(self, given: Mapping[str, AbstractSet[int]], held: AbstractSet[int], may_give: bool) -> dict[str, set[int]]:
         """Return ``{unit: CPUs}`` of the units that are to have others than they were ``given``, those that lose some first.
 
         Without ``may_give`` no unit gets more than the floor and what it has.
@@ -145,35 +145,35 @@ def give(host: Host, sets: Mapping[str, set[int]]) -> None:
         raise ValueError("; ".join(failed))
 
 
-def take_all(host: Host) -> None:
+def restore_floor(host: Host) -> None:
     """Leave the slices of the system the floor. A broken file lends nothing."""
     try:
         loan = lending(host)
     except ValueError:
         return
     if loan:
-        give(host, loan.decided(given(host), loan.most, may_give=False))
+        give(host, loan.changes(given(host), loan.most, may_give=False))
 
 
 @contextlib.contextmanager
-def alone(host: Host, patience: float = 0.0) -> Iterator[bool]:
+def locked(host: Host, patience: float = 0.0) -> Iterator[bool]:
     """Keep others from lending and taking back meanwhile; False where another program does so."""
     try:
         descriptor = os.open(host.path(_LOCK), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         yield True
         return
-    deadline, is_alone = time.monotonic() + patience, False
+    deadline, is_locked = time.monotonic() + patience, False
     try:
-        while not is_alone:
+        while not is_locked:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                is_alone = True
+                is_locked = True
             except OSError:
                 if time.monotonic() >= deadline:
                     break
                 time.sleep(0.01)
-        yield is_alone
+        yield is_locked
     finally:
         os.close(descriptor)
 
@@ -184,11 +184,11 @@ def nothing_lent(host: Host, paths: Container[str], strict: bool) -> Iterator[No
 
     With ``strict`` it raises ``ValueError`` where the CPUs cannot be taken back.
     """
-    with alone(host, PATIENCE) as is_alone:
-        if strict and not is_alone:
+    with locked(host, PATIENCE) as is_locked:
+        if strict and not is_locked:
             raise ValueError("the CPUs of the system are being changed for %d s; see 'journalctl -u npu-affinity-watch'" % PATIENCE)
         with contextlib.suppress(*(() if strict else (ValueError,))):
-            take_all(host)
+            restore_floor(host)
         systemd = Systemd(host)
         units = [unit for unit in HOUSEKEEPING_UNITS if host.exists(HOUSEKEEPING) and (HOUSEKEEPING in paths or drop_in_of(unit) in paths)]
         overridden = [unit for unit in units if systemd.set_by_hand(unit, RUNTIME_CONTROLS)]
@@ -244,9 +244,9 @@ class Housekeeping(Watching):
 
     def end(self) -> None:
         """Take back what is lent: nobody would when work starts."""
-        with alone(self.host) as is_alone:
-            if is_alone:
-                take_all(self.host)
+        with locked(self.host) as is_locked:
+            if is_locked:
+                restore_floor(self.host)
 
     def _follow(self, pids: list[int] | None) -> bool:
         """Take back what processes hold, with None what all hold, and then give the rest. Return whether that was done."""
@@ -261,10 +261,10 @@ class Housekeeping(Watching):
                 self._ends.watch(holding)
             elif not holding:
                 return True
-            with alone(self.host) as is_alone:
-                if is_alone:
+            with locked(self.host) as is_locked:
+                if is_locked:
                     self._change(loan, holding, is_all=pids is None)
-                return is_alone
+                return is_locked
         except (CommandError, OSError, ValueError) as error:
             self._say(["The CPUs of the system do not follow the workloads: %s" % error], pids is None)
             return False
@@ -272,7 +272,7 @@ class Housekeeping(Watching):
     def _change(self, loan: Lending, holding: Holders, is_all: bool) -> None:
         now, has, held = time.monotonic(), given(self.host), loan.held(holding)
         may_give = is_all and not has_to_wait(self._gifts, now) and lock.holder(self.host) is None
-        wanted = loan.decided(has, held, may_give)
+        wanted = loan.changes(has, held, may_give)
         if any(cpus - has[unit] for unit, cpus in wanted.items()):
             self._gifts.append(now)
         self._is_lending = True  # also where a part of the changes fails

@@ -53,7 +53,7 @@ def test_the_system_never_shares_a_held_pool_and_keeps_its_floor(events):
             has[of] = set(expand(FLOOR if what == "reload" else "1-9"))
         held = LENDING.held({number: {min(pools[number])} for number, count in enumerate(workers) if count})
         may_give = what == "look" and not has_to_wait(given_at[-PER_MINUTE:], now)
-        wanted = LENDING.decided(has, held, may_give)
+        wanted = LENDING.changes(has, held, may_give)
         losing = [not has[unit] <= cpus for unit, cpus in wanted.items()]
         assert losing == sorted(losing, reverse=True), "those that lose CPUs come first"
         assert may_give or all(cpus <= has[unit] | LENDING.floor for unit, cpus in wanted.items())
@@ -229,8 +229,8 @@ def test_nothing_is_given_while_another_program_changes_the_host(following, part
     with lock.changing(following, "bind"):
         part.look()
         assert following.has == {FLOOR}
-    with lending.alone(following) as is_alone:
-        assert is_alone and part.look() and part.again
+    with lending.locked(following) as is_locked:
+        assert is_locked and part.look() and part.again
     part.look()
     assert following.has == {WIDE} and not part.again
 
