@@ -60,7 +60,7 @@ def owners(host: Host, npus: Iterable[Accelerator]) -> dict[str, Device]:
             functions.setdefault(pci, []).append(npu)
     shares = [share for pci, members in functions.items() for share in share_out(members, requested(host, pci, names) if pci else [])]
     by_witness = sorted(shares, key=lambda share: bool(share[2]))  # what interrupts tell comes last, and wins
-    devices.update(("davinci%d" % number, Device.of(npu)) for npu, number, _own in by_witness if number is not None)
+    devices.update(("davinci%d" % number, Device.of(npu)) for npu, number, _vectors in by_witness if number is not None)
     devices.pop("", None)
     for name, device in list(devices.items()):
         if name.startswith("davinci"):

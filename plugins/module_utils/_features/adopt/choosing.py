@@ -240,8 +240,8 @@ def _refusal_by_engine(host: Host, target: Target, records: Mapping[str, Entry],
 
 def _refusal_by_systemd(host: Host, target: Target, records: Mapping[str, Entry]) -> str:
     why = withheld(host, posixpath.dirname(target.user["group"])) if target.by_group else ""
-    ours = [one for entry in records.values() for one in given(entry)]  # and all, of an unbind that was killed
-    paths = services.overrides(host, target.unit, [*ours, services.everything(host)] if ours else ())
+    managed = [one for entry in records.values() for one in given(entry)]  # and all, of an unbind that was killed
+    paths = services.overrides(host, target.unit, [*managed, services.everything(host)] if managed else ())
     if why or not paths:
         return why
     return "its CPUs are overridden by %s; remove the file and run 'systemctl daemon-reload'" % ", ".join(paths)

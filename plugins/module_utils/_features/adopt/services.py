@@ -153,10 +153,9 @@ def configured(host: Host, unit: str, state: AppliedState | None) -> set[int] | 
     return set(numbers(cpus) or ()) if cpus else None
 
 
-def overrides(host: Host, unit: str, ours: Iterable[Mapping[str, str]] = ()) -> list[str]:
-    """Return the drop-ins by which somebody overrides the sets of a unit until the next boot. ``ours``: sets that a killed run may have
-    left in them."""
-    return [path for path in Systemd(host).set_by_hand(unit, RUNTIME_CONTROLS) if not any(_has(host, path, sets) for sets in ours)]
+def overrides(host: Host, unit: str, managed: Iterable[Mapping[str, str]] = ()) -> list[str]:
+    """Return the drop-ins by which somebody overrides the sets of a unit until the next boot. ``managed`` sets are of a killed run."""
+    return [path for path in Systemd(host).set_by_hand(unit, RUNTIME_CONTROLS) if not any(_has(host, path, sets) for sets in managed)]
 
 
 def _has(host: Host, path: str, sets: Mapping[str, str]) -> bool:

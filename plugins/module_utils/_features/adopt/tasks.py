@@ -120,11 +120,11 @@ def _same(host: Host, pid: int, entry: Entry) -> list[str]:
 def unrecorded(host: Host, recorded: Mapping[str, Entry], released: Collection[str], inherited: Iterable[str]) -> list[str]:
     """Return a sentence on processes with the mask of released ones whose origin neither group nor ancestry tells."""
     confined = [entry for key, entry in processes(recorded) if key in released and given_cpus(entry)]
-    ours = {pid_of(key) for key in [*inherited, *(key for key, _entry in processes(recorded))]}
-    others = [pid for pid in every_pid(host) if pid not in ours and any(_same(host, pid, entry) for entry in confined)] if confined else []
-    shown = listed(["%d (%s)" % (pid, host.read("/proc/%d/comm" % pid) or "ended") for pid in others], most=5)
+    recorded_pids = {pid_of(key) for key in [*inherited, *(key for key, _entry in processes(recorded))]}
+    pids = (pid for pid in every_pid(host) if pid not in recorded_pids and any(_same(host, pid, entry) for entry in confined))
+    shown = listed(["%d (%s)" % (pid, host.read("/proc/%d/comm" % pid) or "ended") for pid in pids], most=5) if confined else ""
     text = "processes %s have the CPUs that adopted work was given, and may be its children; taskset gives them others if they are"
-    return [text % shown] if others else []
+    return [text % shown] if shown else []
 
 
 def _descendants(pid: int, parents: dict[int, int]) -> Iterator[int]:

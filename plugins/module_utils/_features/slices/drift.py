@@ -236,7 +236,7 @@ class _Service:
         return with_sets
 
     def _check_settings(self) -> None:
-        """Compare what all files of a service say together, and what systemd has loaded of it, with our drop-in."""
+        """Compare what all files of a service say together, and what systemd has loaded of it, with its drop-in."""
         different = {key: (effective, path) for key, _value, effective, path in differences(self.host, self.unit, self.wanted)}
         for key, value in self.wanted.items():
             name, loaded = "%s %s" % (self.unit, key), None if self.is_missing else self.state.get(key)
@@ -253,7 +253,7 @@ class _Service:
                 self.comparing.findings.same("services", name)
 
     def _check_variables(self, wanted: Mapping[str, str], remark: str) -> dict[str, str]:
-        """Compare variables of the service's files. Other values by a file that is not ours are its owner's wish, and a ``remark``."""
+        """Compare variables of the service's files. Other values in a file that npu.affinity does not manage are a ``remark``."""
         variables = environment(self.host, self.unit) if wanted else {}
         for name, value in wanted.items():
             here, path = variables.get(name, ("", ""))
