@@ -102,8 +102,8 @@ def targets(
     ``expected`` has the CPUs that units get in the same transaction: what runs in them follows.
     """
     plan, wanted, state, is_part = scope
-    planned = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
-    there = {(Device.of(npu).kind, npu["id"]): npu for npu in with_lost(plan)}
+    planned = {Device.of(npu)[:2] for npu in plan["npus"]}
+    there = {Device.of(npu)[:2]: npu for npu in with_lost(plan)}
     recorded, nodes, pods = entries(host), Nodes(host, wanted.get("move_memory", False)), Pods(host, wanted.get("pods", False))
     result: list[Target] = []
     holding = list(holding)

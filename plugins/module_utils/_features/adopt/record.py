@@ -26,7 +26,7 @@ from ..._state.sections import check_files, check_paths, is_unit
 from .feature import SECTION
 
 if TYPE_CHECKING:
-    from typing_extensions import TypedDict
+    from typing import TypedDict
 
     from ..._state.files import FileRecord
 

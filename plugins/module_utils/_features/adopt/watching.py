@@ -269,7 +269,7 @@ def waiting(host: Host, plan: Plan, container: str) -> list[Target]:
     """Return a container that has not started, to be adopted; none where the look at running work decides, or nothing has to be done."""
     description = described(host, container)
     user = created(host, container, description.spec, with_lost(plan)) if description and description.waits else None
-    entries = {(Device.of(npu).kind, npu["id"]): npu for npu in plan["npus"]}
+    entries = {Device.of(npu)[:2]: npu for npu in plan["npus"]}
     keys = [(npu["kind"], npu["id"]) for npu in user["npus"]] if user else []
     if description is None or user is None or not keys or user.get("unassigned") or not entries.keys() >= set(keys):
         return []

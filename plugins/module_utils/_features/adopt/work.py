@@ -114,19 +114,16 @@ class Work(Values):
 
         The pools of lost cards stay reserved, and so does what was adopted for these.
         """
-        planned = [
-            [Device.of(npu).kind, npu["id"]] for npu in [*self.scope.plan["npus"], *(self.scope.plan.get("lost") or ())] if npu["pool"]
-        ]
+        plan = self.scope.plan
+        planned = [[Device.of(npu).kind, npu["id"]] for npu in [*plan["npus"], *(plan.get("lost") or ())] if npu["pool"]]
         configured = {unit: services.configured(host, unit, self.scope.state) for unit in self._keys(SERVICE)}
         moved = {unit for unit, cpus in configured.items() if cpus is not None and cpus != set(expand(last(self._recorded[unit])["cpus"]))}
         pods = {self._recorded[key]["group"] for key in self._keys(CONTAINER) if key.startswith(CRI) and not self.scope.wanted.get("pods")}
         held = {key for target in self.targets for key in (target.group_key, *target.processes(host))}
-        keys = set()
-        for key, entry in self._recorded.items():
-            is_moved = posixpath.basename(entry["group"]) in moved or entry["group"] in pods
-            has_left = entry["npus"] and not any(npu in planned for npu in entry["npus"]) and key not in held
-            keys |= {key} if is_moved or has_left else set()
-        return keys
+        gone = {key for key, entry in self._recorded.items() if entry["npus"] and not any(npu in planned for npu in entry["npus"])} - held
+        return gone | {
+            key for key, entry in self._recorded.items() if posixpath.basename(entry["group"]) in moved or entry["group"] in pods
+        }
 
     def _keys(self, kind: str) -> list[str]:
         return [key for key in self._recorded if kind_of(key) == kind]
@@ -134,7 +131,7 @@ class Work(Values):
     def _next_starts(self, host: Host) -> Iterator[tuple[str, str]]:
         """Yield the drop-ins of services that stay: those that somebody removed or edited are written again, and where a service does not
         run those of an earlier plan or setting."""
-        npus = {(Device.of(npu).kind, npu["id"]): npu for npu in self.scope.plan["npus"]}
+        npus, switches = {Device.of(npu)[:2]: npu for npu in self.scope.plan["npus"]}, self.scope.wanted.get("environment") or {}
         running = {target.unit: target for target in self.targets if target.method == SERVICE}
         stopped = [unit for unit in self._keys(SERVICE) if unit not in self._leaving_keys and unit not in running]
         for unit, target in running.items():
@@ -149,9 +146,7 @@ class Work(Values):
                 lists = [memory_nodes(npu) for npu in held]
                 sets["mems"] = compress({node for text in lists for node in expand(text)} if all(lists) else nodes_with_memory(host))
             if sets["cpus"] and not members_of(host, group or "/none"):
-                self._variables[unit], _kept = services.variables(
-                    host, unit, held, sets["cpus"], self.scope.wanted.get("environment") or {}
-                )
+                self._variables[unit], _kept = services.variables(host, unit, held, sets["cpus"], switches)
                 yield unit, text_of({**sets, **values_of(self._variables[unit])})
 
     def _give(self, host: Host, target: Target) -> None:
