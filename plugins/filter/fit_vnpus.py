@@ -125,10 +125,7 @@ OPTIONS = {field.name for field in fields(fit.Rules)}
 
 @filter_errors
 def fit_vnpus(
-    devices: Sequence[fit.Device] | Topology,
-    request: Request | Sequence[Request],
-    options: Mapping[str, Any] | None = None,
-    **others: Any,
+    devices: Sequence[fit.Device] | Topology, request: Request | Sequence[Request], options: Mapping[str, Any] | None = None, **others: Any
 ) -> dict[str, Any] | list[dict[str, Any]]:
     given = {**(options or {}), **others}
     if unknown := sorted(set(given) - OPTIONS):

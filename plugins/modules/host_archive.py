@@ -116,13 +116,7 @@ ARGUMENTS = {
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     params = module.params
-    request = Request(
-        params["host"],
-        {name: params[name] for name in QUESTIONS},
-        params["settings"],
-        params["anonymous"],
-        runtime.files_of,
-    )
+    request = Request(params["host"], {name: params[name] for name in QUESTIONS}, params["settings"], params["anonymous"], runtime.files_of)
     try:
         archive, warnings = collect(params["root"], params["timeout"], request)
         if not module.check_mode:

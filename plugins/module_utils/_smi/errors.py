@@ -56,8 +56,7 @@ _TEXTS = [
     ("unsupported", re.compile(r"does not support|not supported|" + _IN_GUEST, re.IGNORECASE)),
 ]
 _UNAVAILABLE = re.compile(
-    r"initiali[sz]ed? failed|there is no npu card|command not found|no such file or directory|while loading shared libraries",
-    re.IGNORECASE,
+    r"initiali[sz]ed? failed|there is no npu card|command not found|no such file or directory|while loading shared libraries", re.IGNORECASE
 )
 
 

@@ -84,12 +84,7 @@ def unlisted(devices: Devices, chips: Iterable[Npu]) -> list[Unlisted]:
 
 
 def gather(
-    host: Host,
-    tool: Tool | None,
-    devices: Devices,
-    nodes: Sequence[Node],
-    device_share: bool,
-    problems: list[str],
+    host: Host, tool: Tool | None, devices: Devices, nodes: Sequence[Node], device_share: bool, problems: list[str]
 ) -> tuple[list[Npu], Driver, dict[int, list[Device]]]:
     """Return the NPUs ascending by logic id, the driver, and the NPUs of each process that npu-smi lists; its table can be cut short.
 

@@ -43,14 +43,8 @@ if TYPE_CHECKING:
 
 
 BOUND, OUTSIDE, WARNED, DRIFTED, REFUSED, UNBOUND, SILENT, NONE = STATES = (
-    "bound",
-    "bound, workloads not",
-    "bound with warnings",
-    "drifted",
-    "refused",
-    "not bound",
-    "no answer",
-    "no accelerator",
+    *("bound", "bound, workloads not", "bound with warnings", "drifted"),
+    *("refused", "not bound", "no answer", "no accelerator"),
 )
 IN_FORCE, KERNEL, NOW = "plan in force", "kernel", "a bind now"
 OPTIONS = ("cpus", "housekeeping", "smt", "min_cpus", "roles", "exclude_isolated")

@@ -38,29 +38,10 @@ BATCHED = ("bind", "rollback")
 OUTSIDE = "bound, workloads not"
 """The host is as bound, and what uses its NPUs runs on other CPUs."""
 STATES = (
-    "changed",
-    "would change",
-    "unbound",
-    "would be unbound",
-    "partly unbound",
-    "would be partly unbound",
-    "unchanged",
-    "planned",
-    "as bound",
-    OUTSIDE,
-    "measured",
-    "measured, not bound",
-    "collected",
-    "never bound",
-    "nothing to bind",
-    "nothing to unbind",
-    "skipped",
-    "drifted",
-    "not compared",
-    "refused",
-    "failed",
-    "unreachable",
-    "untouched",
+    *("changed", "would change", "unbound", "would be unbound", "partly unbound", "would be partly unbound", "unchanged"),
+    *("planned", "as bound", OUTSIDE, "measured", "measured, not bound", "collected"),
+    *("never bound", "nothing to bind", "nothing to unbind", "skipped"),
+    *("drifted", "not compared", "refused", "failed", "unreachable", "untouched"),
 )
 """In the order in which they are shown."""
 DIFFERING = {"drifted", "not compared"}
