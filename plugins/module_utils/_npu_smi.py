@@ -26,25 +26,8 @@ if TYPE_CHECKING:
     TopoRow = TypedDict("TopoRow", {"label": str, "id": int, "affinity": str | None, "links": Dict[str, str]})
     ChipShare = TypedDict("ChipShare", {"card": int | None, "chip": int | None, "enabled": bool | None})
 
-__all__ = [
-    "NEXT_STEP",
-    "NpuSmiError",
-    "classify_error",
-    "find_error",
-    "parse_board",
-    "parse_device_share",
-    "parse_info",
-    "parse_key_values",
-    "parse_list",
-    "parse_mapping",
-    "parse_phyid_remap",
-    "parse_template_info",
-    "parse_topo",
-    "parse_vnpu_cores",
-    "parse_vnpu_info",
-    "parse_vnpu_mode",
-    "parse_vnpu_recover",
-]
+__all__ = ["NEXT_STEP", "NpuSmiError", "classify_error", "find_error"]
+__all__ += ["parse_info", "parse_template_info", "parse_vnpu_cores", "parse_vnpu_info"]
 
 CONTROLLERS = ("mcu", "3559")
 """Names, in lower case, of parts of a card that are listed like chips but are no NPU."""

@@ -13,7 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils import _npu_smi, _nvi
 from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import NpuSmiError, classify_error, parse_info
 from ansible_collections.npu.affinity.plugins.module_utils._smi.tables import damaged_rows
 
-PARSERS = [getattr(_npu_smi, name) for name in _npu_smi.__all__ if name.startswith("parse_")]
+PARSERS = [function for name, function in vars(_npu_smi).items() if name.startswith("parse_")]
 OF_NVIDIA = [_nvidia_smi.parse_nvidia_topo, _nvidia_smi.parse_nvidia_csv]
 
 with open(os.path.join(os.path.dirname(__file__), "smi_answers.json"), encoding="utf-8") as _file:
