@@ -74,11 +74,7 @@ def compress(cpus: Iterable[int]) -> str:
             ranges[-1][1] = cpu
         else:
             ranges.append([cpu, cpu])
-    return ",".join(_range(start, end) for start, end in ranges)
-
-
-def _range(start: int, end: int) -> str:
-    return str(start) if start == end else "%d-%d" % (start, end)
+    return ",".join(str(start) if start == end else "%d-%d" % (start, end) for start, end in ranges)
 
 
 def normalize(text: object, name: str = "cpulist") -> str:

@@ -137,7 +137,15 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         cpus: str
         local: int | None
 
-    class NpuUser(TypedDict):
+    class _User(TypedDict):
+        kind: str
+        unit: str | None
+        name: str
+        npus: List[UsedNpu]
+        cpus: str
+        memory_mib: NotRequired[Dict[str, int]]
+
+    class NpuUser(_User):
         """What uses accelerators, by cgroup: ``group`` is its path as systemd has it.
 
         ``kind`` is one of service, container, pod, session and other; ``unit`` the service or scope; ``engine`` one of docker,
@@ -152,24 +160,18 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         """
 
         group: str
-        kind: str
-        unit: str | None
         engine: str
         container: str | None
-        name: str
         devices: List[str]
-        npus: List[UsedNpu]
         processes: List[UserProcess]
-        cpus: str
         mems: str
         witness: str
         unassigned: NotRequired[List[str]]
         around: NotRequired[str]
-        memory_mib: NotRequired[Dict[str, int]]
         ranks: NotRequired[List[Rank]]
         rank: NotRequired[int]
 
-    class OutsideUser(TypedDict):
+    class OutsideUser(_User):
         """A user outside the pools of its NPUs: its processes may run on ``cpus``, the NPUs have ``pool``.
 
         ``next`` says what puts it there, ``command`` is that as a command for the host, '' where no command alone does it, and it is
@@ -179,17 +181,11 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         """
 
         title: str
-        name: str
-        kind: str
-        unit: str | None
-        npus: List[UsedNpu]
         pids: List[int]
-        cpus: str
         pool: str
         next: str
         command: str
         adoptable: bool
-        memory_mib: NotRequired[Dict[str, int]]
         cause: NotRequired[str]
 
     class Driver(TypedDict):

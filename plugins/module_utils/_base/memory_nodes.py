@@ -80,10 +80,7 @@ def _homes(nodes: Iterable[Node], sockets: list[str]) -> dict[int, int]:
         sets = {number: set(expand(node["cpus"])) for number, node in cpus.items()}
         groups = [[number for number in cpus if sets[number] & package] for package in map(set, map(expand, sockets))]
     else:
-        near = {
-            number: [int(other) for other, far in (node.get("distances") or {}).items() if int(far) < REMOTE]
-            for number, node in cpus.items()
-        }
+        near = {number: [other for other, far in distances_of(node).items() if far < REMOTE] for number, node in cpus.items()}
         groups = [[number, *(other for other in near[number] if other in cpus)] for number in cpus]
     homes: dict[int, int] = {}
     for place, group in enumerate(groups):

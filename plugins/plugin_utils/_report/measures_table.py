@@ -47,22 +47,18 @@ def measures_table(
     for name, side in sides:
         if not isinstance(side, Mapping) or not isinstance(side.get("workloads"), Sequence):
             raise ValueError(f"{name}: expected a result of npu.affinity.measure_info with 'workloads'; got {type(side).__name__}")
-    lines = [", ".join(f"{name}: {side['seconds']:g} s until {side.get('measured_at') or '?'}" for name, side in sides if side)]
-    titles = list(dict.fromkeys(row["title"] for _name, side in reversed(sides) if side for row in side["workloads"]))
+    lines = [", ".join(f"{name}: {side['seconds']:g} s until {side.get('measured_at') or '?'}" for name, side in sides)]
+    titles = list(dict.fromkeys(row["title"] for _name, side in reversed(sides) for row in side["workloads"]))
     idle: dict[str, dict[str, str]] = {}
     for title in titles:
-        rows = [(name, _row(side or {}, title)) for name, side in sides]
+        rows: list[Any] = [(name, next((row for row in side["workloads"] if row["title"] == title), {})) for name, side in sides]
         if any(row and row["processes"] for _name, row in rows):
             lines += ["", *_workload(title, rows)]
         else:
             idle.setdefault(_idle(rows), {})[title] = next(row["pool"] for _name, row in reversed(rows) if row)
     lines += [""] * bool(idle) + [line for text, pools in idle.items() for line in _wrapped("", f"{_titles(pools)}: no process; {text}")]
-    remarks = [f"{name}: {remark}" for name, side in sides if side for remark in side.get("remarks") or ()]
+    remarks = [f"{name}: {remark}" for name, side in sides for remark in side.get("remarks") or ()]
     return lines + ([""] if remarks else []) + [line for remark in remarks for line in _wrapped("", remark)]
-
-
-def _row(side: Mapping[str, Any], title: str) -> Mapping[str, Any]:
-    return next((row for row in side["workloads"] if row["title"] == title), {})
 
 
 def _idle(sides: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
