@@ -131,7 +131,7 @@ class _Host:
         }
         try:
             drawn = self._drawn(machines, views) if self.topology else {}
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             why = f"lacks {error}" if isinstance(error, KeyError) else f"has an unexpected form ({error})"
             drawn = {"remarks": [*remarks, f"This host cannot be drawn, because its record {why}. Verify or collect it again."]}
         return {**data, "drift": [_drift(entry, None) for entry in self.drift], **drawn}

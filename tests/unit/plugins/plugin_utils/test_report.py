@@ -295,13 +295,24 @@ def test_two_npus_on_one_pci_function_are_two():
     assert [view["pool"] for view in views[0]["npus"].values()] == ["0-7", "8-15", "16-23", "24-31"]
 
 
-def test_what_cannot_be_drawn_is_in_the_table_all_the_same():
+def no_online_cpus(topology):
+    del topology["cpus"]["online"]
+
+
+def no_npus(topology):
+    topology["npus"][0] = "NPU 0"
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"), [(no_online_cpus, "lacks 'online'"), (no_npus, "has an unexpected form ('str' object has no attribute 'get')")]
+)
+def test_what_cannot_be_drawn_is_in_the_table_all_the_same(damage, why):
     given = record(drift=[MOVED])
-    del given["topology"]["cpus"]["online"]
+    damage(given["topology"])
     data = fleet([given, record("node2")])
     assert [host["state"] for host in data["hosts"]] == ["drifted", "bound"]
     assert "machine" not in data["hosts"][0]
-    assert data["hosts"][0]["remarks"] == ["This host cannot be drawn, because its record lacks 'online'. Verify or collect it again."]
+    assert data["hosts"][0]["remarks"] == [f"This host cannot be drawn, because its record {why}. Verify or collect it again."]
 
 
 NAMELESS = "a record of a host has its name in 'host'"
