@@ -13,7 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.outside import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._errors import Refused, refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import of_this_run
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps import changing, comparing, looking, planning, reporting
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import Result, StepTask, silent
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import Result, StepTask, unreachable
 
 STEPS: dict[str, Callable[..., Result]] = {
     name: function
@@ -47,6 +47,6 @@ class ActionModule(StepTask):
         except AnsibleConnectionFailure as error:
             if not self._task.ignore_unreachable:
                 raise
-            return result | silent(error)
+            return result | unreachable(error)
         except ValueError as error:  # a setting that cannot be followed
             return refused(result | {"msg": shown_lines(str(error))})

@@ -24,7 +24,7 @@ PRESENT = tuple(pattern for pattern in FEATURE.owned if pattern != DROP_INS)
 """What the desired state decides on; which services have a drop-in depends on what runs on the host."""
 
 
-def kept(topology: Topology, settings: OfRole) -> OfRole:
+def with_mode_in_force(topology: Topology, settings: OfRole) -> OfRole:
     """Return the settings of role adopt with those in force in place of ``keep``: work stays adopted until that is switched off by name."""
     if settings.get("adopt") != KEEP:
         return settings
@@ -37,7 +37,7 @@ def kept(topology: Topology, settings: OfRole) -> OfRole:
 
 @remark("NPU_BIND_EFFECT")
 def remarks(topology: Topology, settings: OfRole) -> list[str]:
-    """Return a sentence where a bind gives back what is adopted. ``settings``: those of :func:`kept`."""
+    """Return a sentence where a bind gives back what is adopted. ``settings``: those of :func:`with_mode_in_force`."""
     mode = (topology.get("adopt") or {}).get("mode")
     given_back = f"A bind gives work adopted by npu_affinity_adopt={mode} the CPUs that it had before (npu_affinity_adopt=report)."
     return [given_back] if mode and not is_on(settings) else []

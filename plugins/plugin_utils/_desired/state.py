@@ -73,7 +73,7 @@ def desired_state(
     plan is only shown: CPUs that pods hold now do not refuse it, and interrupts of other devices are remarks. ``tell``: what a bind would
     change is a remark, as where the plan is shown.
     """
-    settings = {**settings, "adopt": adopt.kept(topology, settings["adopt"])}
+    settings = {**settings, "adopt": adopt.with_mode_in_force(topology, settings["adopt"])}
     document, plan = of_plan(topology, None, {}), None
     try:
         plan = planned(topology, settings["plan"])
@@ -233,7 +233,7 @@ def of_plan(topology: Topology, plan: Plan | None, settings: ByRole) -> AppliedS
 
     Raises ``ValueError`` with sentences when the plan must not be applied.
     """
-    made = _made(topology, plan, settings)
+    made = _features(topology, plan, settings)
     together = Feature()
     for feature in made.values():
         together = together.with_those_of(feature)
@@ -254,7 +254,7 @@ def of_plan(topology: Topology, plan: Plan | None, settings: ByRole) -> AppliedS
     return cast("AppliedState", state)
 
 
-def _made(topology: Topology, plan: Plan | None, settings: ByRole) -> dict[str, Feature]:
+def _features(topology: Topology, plan: Plan | None, settings: ByRole) -> dict[str, Feature]:
     """Return what each feature wants, in the order of :data:`FEATURES`. Raises :class:`Refused` with what all of them say against it."""
     made, refusals = {}, []
     for name in (name for name in FEATURES if name in settings):

@@ -163,7 +163,7 @@ def converted(name: str, option: specs.Option, value: Any) -> Any:
         raise ValueError(f"{name}: {result.error_messages[0]}")
     if name in CHECKS and result.validated_parameters[name] is not None:
         CHECKS[name](result.validated_parameters[name], name)
-    return values.placed(name, _given(result.validated_parameters[name]))
+    return values.with_absolute_paths(name, _given(result.validated_parameters[name]))
 
 
 def _given(value: Any) -> Any:
@@ -178,15 +178,15 @@ def of_planning(without: Container[str] = ()) -> dict[str, specs.Option]:
     return flat({role: specs.options()[role] for role in ROLES if role not in without})
 
 
-def kept(given: Values) -> dict[str, Any]:
+def to_archive(given: Values) -> dict[str, Any]:
     """Return those of the settings that say how a host is planned and compared."""
     names = of_planning().keys() - LEFT_OUT
     return {name: value for name, value in sorted(given.items()) if name in names}
 
 
-def accepted(settings: Values) -> tuple[dict[str, Any], list[str]]:
+def from_archive(settings: Values) -> tuple[dict[str, Any], list[str]]:
     """Return the accepted settings of an archive, whose author is unknown, and a sentence for each other one."""
-    taken = kept(settings)
+    taken = to_archive(settings)
     refused = [
         f"The setting {name} of the archive is not taken: no plan and no comparison reads it." for name in settings if name not in taken
     ]
@@ -204,7 +204,7 @@ def _has_template(value: Any) -> bool:
     return isinstance(value, str) and any(mark in value for mark in _TEMPLATES)
 
 
-def applied(given: Values, off: Container[str]) -> dict[str, Any]:
+def non_default(given: Values, off: Container[str]) -> dict[str, Any]:
     """Return those that differ from their defaults, converted to their types. ``off``: the roles that are switched off."""
     changed = {}
     for name, option in of_planning(off).items():

@@ -69,7 +69,7 @@ class HostSettings:
         """Return the settings that say how the host is planned and compared."""
         given = self._given()
         chosen = profile.NONE if self.refusals() else profile.chosen(self._set(given))
-        return features.kept(self._set(given | self._added(chosen)))
+        return features.to_archive(self._set(given | self._added(chosen)))
 
     def refusals(self) -> list[str]:
         """Return a sentence for every variable that nothing reads, and for every value of another type or choice than its setting takes."""
@@ -90,7 +90,7 @@ class HostSettings:
         idle = [*off, *specs.reporting(evaluated)]
         return {
             "remarks": list(map(coded, specs.remarks(of_user, idle) + values.remarks(evaluated, idle))),
-            "applied": features.applied(evaluated, off),
+            "applied": features.non_default(evaluated, off),
         }
 
     def _profile(self) -> profile.Profile:

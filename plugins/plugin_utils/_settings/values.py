@@ -53,7 +53,7 @@ _SECONDS = {
 """Units of time spans: systemd.time(7)."""
 
 
-def placed(name: str, value: Any) -> Any:
+def with_absolute_paths(name: str, value: Any) -> Any:
     """Return the value of a setting, with absolute paths if it names files on the controller."""
     if name not in ON_CONTROLLER or not value:
         return value

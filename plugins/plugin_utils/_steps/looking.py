@@ -135,7 +135,7 @@ def open_archives(task: StepTask) -> Result:
     task.say(refusals)
     rows = wrap_var(shown_data(rows, shown_lines))  # not to be taken for templates by ansible-core before 2.19
     for row in rows:
-        row["settings"], row["refused_settings"] = features.accepted(row["settings"])
+        row["settings"], row["refused_settings"] = features.from_archive(row["settings"])
         row["title"] = f"archive of {row['time']}"
     return {"archives": rows, "refused": refusals}
 

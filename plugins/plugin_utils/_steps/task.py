@@ -48,7 +48,7 @@ _UNSENT = re.compile(
 IN_PART = "The host may be changed in part. Run again when it answers, which completes the change"
 
 
-def silent(error: AnsibleConnectionFailure) -> Result:
+def unreachable(error: AnsibleConnectionFailure) -> Result:
     """Return the result of a task whose host does not answer, which the summary says once for all such hosts."""
     sentence = " ".join(str(error).split())
     return {"msg": _BY_SSH.sub("", _UNSENT.sub(r"\2 cannot be reached over SSH", sentence)), "lost": True}
@@ -179,7 +179,7 @@ class StepTask(ActionBase):
                 self._place(files)
             return self.on_host(module, options)
         except AnsibleConnectionFailure as error:
-            result = silent(error)
+            result = unreachable(error)
             advice = "" if self.check_mode else IN_PART
             return refused(result | {"msg": f"{result['msg'].rstrip('.')}. {advice}".rstrip()})
 

@@ -22,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.action.step import STEPS, ActionMo
 from ansible_collections.npu.affinity.plugins.modules import step as documented
 from ansible_collections.npu.affinity.plugins.plugin_utils._errors import Refused, refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.looking import EXITED, failed_check
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import require_success, silent, write
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import require_success, unreachable, write
 
 COLLECTION = Path(__file__).resolve().parents[4]
 OPTIONS = yaml.safe_load(documented.DOCUMENTATION)["options"]
@@ -110,7 +110,7 @@ LOST = [
 def test_a_host_that_does_not_answer_is_named_by_its_address(message, cause, says):
     with pytest.raises(AnsibleConnectionFailure) as lost:
         raise AnsibleConnectionFailure(message) from cause and cause(32, "Broken pipe")
-    assert silent(lost.value) == {"msg": says, "lost": True}
+    assert unreachable(lost.value) == {"msg": says, "lost": True}
 
 
 RUNTIME = yaml.safe_load((COLLECTION / "meta/runtime.yml").read_text())

@@ -143,7 +143,7 @@ def test_pods_without_adoption_are_said():
 
 
 def test_pods_stay_adopted_with_the_mode_that_is_kept():
-    kept = adopt.kept({"adopt": {"mode": "always", "pods": True}}, {"adopt": "keep", "move_memory": False, "pods": False})
+    kept = adopt.with_mode_in_force({"adopt": {"mode": "always", "pods": True}}, {"adopt": "keep", "move_memory": False, "pods": False})
     assert (kept["adopt"], kept["pods"]) == ("always", True)
 
 
