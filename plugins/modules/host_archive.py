@@ -97,6 +97,8 @@ warnings: {description: "Sentences on what could not be read, or is too large.",
 """
 
 
+from typing import Any
+
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import Request, collect, write
@@ -116,7 +118,8 @@ ARGUMENTS = {
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     params = module.params
-    request = Request(params["host"], {name: params[name] for name in QUESTIONS}, params["settings"], params["anonymous"], runtime.files_of)
+    questions: Any = {name: params[name] for name in QUESTIONS}
+    request = Request(params["host"], questions, params["settings"], params["anonymous"], runtime.files_of)
     try:
         archive, warnings = collect(params["root"], params["timeout"], request)
         if not module.check_mode:

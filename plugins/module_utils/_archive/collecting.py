@@ -25,8 +25,13 @@ from .._state.history import in_force, reduced
 from .._topology.gather import gather
 
 if TYPE_CHECKING:
+    from typing import List, Optional, TypedDict
+
     from .._base.documents import AppliedState, Archive, Comparison, Drift, NotCompared, ToolAnswer
     from .._host.installed import HostCode
+
+    Tool = Optional[str]
+    Questions = TypedDict("Questions", {"device_share": bool, "units": List[str], "npu_smi": Tool, "nvidia_smi": Tool}, total=False)
 
 ABOUT = "What npu.affinity knows of a host: playbook npu.affinity.inspect plans it and shows its comparison from here."
 SCHEMA = 1
@@ -50,7 +55,7 @@ class Request(NamedTuple):
     """
 
     host: str
-    questions: Mapping[str, Any] = {}
+    questions: Questions = {}
     settings: Mapping[str, Any] = {}
     anonymous: bool = False
     host_code: HostCode | None = None
@@ -60,7 +65,7 @@ class _WithAnswers(Host):
     """A host that keeps what vendors' tools answered. Where a tool is run by a command of several words, such as one that starts a
     container, these words are the user's, and the tool stands for them."""
 
-    def __init__(self, root: str, timeout: float, questions: Mapping[str, Any]) -> None:
+    def __init__(self, root: str, timeout: float, questions: Questions) -> None:
         Host.__init__(self, root, timeout)
         given = {tool: str(questions.get(option) or "") for option, tool in _TOOLS.items()}
         self.wrapped = {" ".join(command.split()): tool for tool, command in given.items() if len(command.split()) > 1}

@@ -50,10 +50,8 @@ def difference(desired: AppliedState, in_force: AppliedState) -> list[str]:
     before, after = (_features(state, in_force, desired) for state in (in_force, desired))
     lines += [switched(name, after[name]) for name in before if before[name] != after[name]]
     lines += _of_files(*({entry["path"]: entry for entry in state["files"]} for state in (in_force, desired)))
-    live: Mapping[str, Any] = in_force["live"]
-    return (
-        lines or ["settings of feature %s: changed" % name for name, value in desired["live"].items() if value != live.get(name)] or [REST]
-    )
+    now, then = in_force["live"], desired["live"]
+    return lines or ["settings of feature %s: changed" % name for name, value in then.items() if value != now.get(name)] or [REST]
 
 
 def switched(feature: str, presence: str) -> str:

@@ -148,7 +148,7 @@ def remove_file(host: Host, path: str) -> None:
         os.unlink(target)
 
 
-def put_note(host: Host, path: str, note: Mapping[str, Any]) -> None:
+def put_note(host: Host, path: str, note: Mapping[str, object]) -> None:
     """Write what a program notes for later runs as JSON, or remove the file where that is nothing."""
     if note:
         atomic_write(host, path, json.dumps(note, indent=1, sort_keys=True) + "\n")

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence, cast
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence, cast
 
 from .._host.host import Host
 from .._base.outside import json_of, require_shape
@@ -230,7 +230,7 @@ def _path(number: int) -> str:
     return "%s/%d.json" % (FOLDER, number)
 
 
-def digest(state: Mapping[str, Any]) -> str:
+def digest(state: AppliedState) -> str:
     """Return the SHA-256 of a desired state as canonical JSON: numbers as keys are text, as they are after JSON, and lists have no order.
 
     Features that are applied one by one come in another order than those of a bind, and those that nobody has applied are missing. They

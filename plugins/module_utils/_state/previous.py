@@ -97,14 +97,14 @@ def forget(host: Host, section: str, members: Container[str]) -> None:
     replace(host, section, [member for member in recorded(host).get(section, []) if member not in members] or None)
 
 
-def _store(host: Host, before: Mapping[str, Any], sections: Mapping[str, Any]) -> None:
+def _store(host: Host, before: Mapping[str, object], sections: Mapping[str, object]) -> None:
     if sections and sections != before:
         atomic_write(host, PATH, dump(_ABOUT, dict(sections, schema=SCHEMA)), 0o600)
     elif not sections:
         remove_file(host, PATH)
 
 
-def dump(about: str, data: Mapping[str, Any]) -> str:
+def dump(about: str, data: Mapping[str, object]) -> str:
     """Return JSON text whose first line says whose file it is."""
     body = json.dumps(data, indent=1, sort_keys=True)
     return '{"about": %s,%s\n' % (json.dumps(about), body[1:] if data else "}")

@@ -18,6 +18,7 @@ from . import sections
 
 if TYPE_CHECKING:
     from .._base.documents import AppliedState
+    from .sections import ValueRecord
 
 _CHOSEN = re.compile(r"\[(\S+)\]")
 
@@ -63,8 +64,7 @@ class Values:
 
     def of_state(self, state: AppliedState) -> Any:
         """Return what a desired state wants of the feature, or None."""
-        live: Mapping[str, Any] = state["live"]
-        return live.get(self.name)
+        return state["live"].get(self.name)
 
     def applied(self, host: Host) -> dict[str, Any] | None:
         """Return what the last bind wanted, or None. Raises ``ValueError`` for a file that the role does not write."""
@@ -155,7 +155,7 @@ class Values:
     def writable(self, host: Host, key: str) -> bool:
         return not key.startswith("/") or os.access(host.path(key), os.W_OK)
 
-    def check(self, recorded: Mapping[str, Any]) -> None:
+    def check(self, recorded: Mapping[str, ValueRecord]) -> None:
         """Raise ``ValueError`` where a section of previous.json could not be restored."""
         require_shape(recorded, {str: {"original": str, "given": [str]}}, "it")
         for key in recorded:
