@@ -72,15 +72,6 @@ def test_only_our_own_stale_files_go(tmp_path, host):
     assert not (tmp_path / drop_in[1:]).parent.exists()
 
 
-def test_a_failed_write_puts_every_file_back(tmp_path, host):
-    apply(host, a_request(files=[a_file(SLICE, slice_text("0-3"))]))
-    rules = a_file("/etc/udev/rules.d/90.rules", MARK + "no text at all: \ud800")
-    request = a_request(files=[a_file(SLICE, slice_text("4-7")), a_file(UNITS + "/new.slice", MARK), rules])
-    with pytest.raises(ValueError, match="All files were restored"):
-        apply(host, request)
-    assert texts(tmp_path) == {SLICE: slice_text("0-3")}
-
-
 def test_settings_after_the_failing_one_are_not_written(tmp_path):
     host = Kernel(tmp_path)
     host.put("/proc/sys/vm/swappiness", "60")

@@ -3,12 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What systemd makes of all files of a unit, by systemd.unit(5), and what they set, by systemd.exec(5)."""
 
-import os
-
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import OPENMP
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import agrees, environment, set_elsewhere
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import differences, drop_ins, fragment, values
 
@@ -17,20 +14,11 @@ UNIT = "a-b@1.service"
 OURS = ETC + UNIT + ".d/50-npu-affinity.conf"
 
 
-def host_with(root, files):
-    for path, text in files.items():
-        target = str(root) + path
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "w") as file:
-            file.write(text)
-    return Host(str(root))
-
-
 WANTED = {"CPUAffinity": "4-7", "NUMAPolicy": "bind", "NUMAMask": "1"}
 TEXT = "[Service]\nCPUAffinity=\nCPUAffinity=4-7\nNUMAPolicy=bind\nNUMAMask=\nNUMAMask=1\n"
 
 
-def test_drop_ins_are_read_by_name_and_the_first_folder_counts(tmp_path):
+def test_drop_ins_are_read_by_name_and_the_first_folder_counts(tree):
     expected = [
         ETC + "service.d/05-all.conf",
         RUN + "a-.service.d/10-prefix.conf",
@@ -40,13 +28,13 @@ def test_drop_ins_are_read_by_name_and_the_first_folder_counts(tmp_path):
         ETC + UNIT + ".d/60-same.conf",
     ]
     others = [RUN + UNIT + ".d/60-same.conf", USR + "a-b@.service.d/60-same.conf", ETC + UNIT + ".d/not.txt", ETC + "b.service.d/70.conf"]
-    assert drop_ins(host_with(tmp_path, dict.fromkeys(expected + others, "")), UNIT) == expected
+    assert drop_ins(tree.write(dict.fromkeys(expected + others, "")), UNIT) == expected
 
 
 @pytest.mark.parametrize("path", [ETC + UNIT, USR + "a-b@.service", "/run/systemd/generator/" + UNIT])
-def test_a_unit_exists_by_its_own_file_or_that_of_its_template(tmp_path, path):
-    assert fragment(host_with(tmp_path, {OURS: TEXT, USR + "a-b.service": ""}), UNIT) is None
-    assert fragment(host_with(tmp_path, {path: ""}), UNIT) == path
+def test_a_unit_exists_by_its_own_file_or_that_of_its_template(tree, path):
+    assert fragment(tree.write({OURS: TEXT, USR + "a-b.service": ""}), UNIT) is None
+    assert fragment(tree.write({path: ""}), UNIT) == path
 
 
 JOINED = {
@@ -62,14 +50,14 @@ JOINED = {
 
 
 @pytest.mark.parametrize("files, expected", JOINED.values(), ids=JOINED)
-def test_what_all_files_say_together(tmp_path, files, expected):
-    found = list(differences(host_with(tmp_path, {OURS: TEXT, **files}), UNIT, WANTED))
+def test_what_all_files_say_together(tree, files, expected):
+    found = list(differences(tree.write({OURS: TEXT, **files}), UNIT, WANTED))
     assert [(row[0], row[2]) for row in found] == [row[:2] for row in expected]
     assert [row[-1] and row[-1][len(ETC + UNIT) :] for row in found] == [row[-1] for row in expected]
 
 
-def test_without_the_reset_the_lists_of_a_service_stay(tmp_path):
-    host = host_with(tmp_path, {USR + "a-b@.service": "CPUAffinity=0-9\n", OURS: "CPUAffinity=4-7\n"})
+def test_without_the_reset_the_lists_of_a_service_stay(tree):
+    host = tree.write({USR + "a-b@.service": "CPUAffinity=0-9\n", OURS: "CPUAffinity=4-7\n"})
     assert values(host, UNIT)["CPUAffinity"] == [(USR + "a-b@.service", "0-9"), (OURS, "4-7")]
     assert list(differences(host, UNIT, {"CPUAffinity": "4-7"})) == [("CPUAffinity", "4-7", "0-9 4-7", USR + "a-b@.service")]
 
@@ -99,16 +87,16 @@ SAID = {
 
 
 @pytest.mark.parametrize("files, counts, elsewhere", SAID.values(), ids=SAID)
-def test_which_value_counts_and_what_others_say(tmp_path, files, counts, elsewhere):
-    host = host_with(tmp_path, {OWN: "", OURS: "[Service]\nEnvironment=%s=0\n" % NAME, **files})
+def test_which_value_counts_and_what_others_say(tree, files, counts, elsewhere):
+    host = tree.write({OWN: "", OURS: "[Service]\nEnvironment=%s=0\n" % NAME, **files})
     assert environment(host, UNIT) == ({NAME: counts} if counts else {})
     expected = {NAME: dict(zip(("value", "file", "wins"), elsewhere))} if elsewhere else {}
     assert set_elsewhere(host, UNIT) == expected
 
 
 @pytest.mark.parametrize("name", OPENMP)
-def test_variables_that_bind_threads_are_looked_at(tmp_path, name):
-    host = host_with(tmp_path, {OWN: "[Service]\nEnvironment=%s=x\n" % name})
+def test_variables_that_bind_threads_are_looked_at(tree, name):
+    host = tree.write({OWN: "[Service]\nEnvironment=%s=x\n" % name})
     assert set_elsewhere(host, UNIT) == {name: {"value": "x", "file": OWN, "wins": False}}
 
 
@@ -116,8 +104,8 @@ def test_variables_that_bind_threads_are_looked_at(tmp_path, name):
     "unit, value, expected",
     [("a@0\\x2c1.service", "%I", "0,1"), ("a@3.service", "%p%%%i%t", "a%3%t"), ("a@3.service", "%n-%N", "a@3.service-a@3")],
 )
-def test_specifiers_that_name_the_unit(tmp_path, unit, value, expected):
-    host = host_with(tmp_path, {ETC + unit: "[Service]\nEnvironment=%s=%s\n" % (NAME, value)})
+def test_specifiers_that_name_the_unit(tree, unit, value, expected):
+    host = tree.write({ETC + unit: "[Service]\nEnvironment=%s=%s\n" % (NAME, value)})
     assert environment(host, unit) == {NAME: (expected, ETC + unit)}
 
 

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The module on a simulated host with two cards, as Ansible runs it that a bind has changed."""
 
+import json
+
 import pytest
 
 from tests.fakes.bound import files_of
@@ -13,9 +15,7 @@ from tests.simulator import faults
 
 FIRST = {"id": 0, "pci": "0000:c1:00.0", "pool": "0-7", "irq": "0-1"}
 PLAN = {"npus": [FIRST, {"id": 1, "pci": "0000:01:00.0", "pool": "16-23", "irq": "16-17"}]}
-SLICE = "/etc/systemd/system/npu-0.slice"
-
-
+SLICE, PREVIOUS = "/etc/systemd/system/npu-0.slice", "/etc/npu-affinity/previous.json"
 CONTENT = "# Managed by npu.affinity: changes are overwritten.\n[Slice]\nAllowedCPUs=0-7\n"
 
 
@@ -48,7 +48,7 @@ def test_a_run_puts_everything_back_and_says_what(act, bound):
     assert predicted == {name: value for name, value in result.items() if name != "message"}
     assert result["changed"] and result["message"] == "This host is as it was before the first bind."
     assert result["files"] == [SLICE]
-    assert {"/etc/npu-affinity/plan.json", "/etc/npu-affinity/previous.json"} <= set(result["removed"])
+    assert {"/etc/npu-affinity/plan.json", PREVIOUS} <= set(result["removed"])
     chips = [(chip["card"], chip["before"], chip["after"]) for chip in result["device_share"]["chips"]]
     assert chips == [(0, True, False), (1, True, False)]
     (entry,) = [entry for entry in result["interrupts"]["npus"][0]["interrupts"] if entry["name"] == "sq_send_trigger_irq"]
@@ -79,11 +79,13 @@ def test_a_busy_card_fails_at_the_end_or_warns_on_request(act, bound):
     result = act("unbind")
     assert result["failed"] and result["device_share"]["busy"] == [1] and result["kept"] == ["device_share"]
     assert "not everything could be restored: card 1: chip 0 is not off, because a container holds the card" in result["msg"]
-    assert set(files_of(root)) - set(before) == {"/etc/npu-affinity/previous.json", "/etc/device_share.cfg"}
+    kept = files_of(root)
+    assert set(kept) - set(before) == {PREVIOUS, "/etc/device_share.cfg"}
+    assert json.loads(kept[PREVIOUS]).keys() == {"about", "schema", "device_share"}
     result = act("unbind", ignore_busy=True)
-    assert not result.get("failed") and not result["changed"]
+    assert not result.get("failed") and not result["changed"] and files_of(root) == kept
     assert "card 1" in str(result["warnings"])
-    assert result["message"] == "What is left is in /etc/npu-affinity/previous.json (device_share), for a later run."
+    assert result["message"] == f"What is left is in {PREVIOUS} (device_share), for a later run."
     faults.set_faults(root)
     assert act("unbind")["message"] == "This host is as it was before the first bind."
     assert files_of(root) == before
