@@ -120,8 +120,8 @@ def in_force(module: AnsibleModule, host: Host, topology: Topology, entry: Entry
     archive = host.content(path) or b""
     if hashlib.sha256(archive).hexdigest() != module.params["host_code"]:
         return {**result, "differs": ["%s is missing, or not the host code of this collection" % path], "compared": None, "remarks": []}
-    again = zipped.imported("_apply.apply", host.path(path)).again
-    differing, warnings = again(module.params["root"], entry.state, topology, archive)
+    dry_run = zipped.imported("_apply.apply", host.path(path)).dry_run
+    differing, warnings = dry_run(module.params["root"], entry.state, topology, archive)
     for sentence in warnings:
         module.warn(sentence)
     return {**result, **differing}

@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.affinit
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ, SQ, Interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.step import Options, Outcome
-from ansible_collections.npu.affinity.plugins.module_utils._state.values import bring
+from ansible_collections.npu.affinity.plugins.module_utils._state.values import apply
 
 FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"
 FOLDER, REGION = "/usr/local/hami-vnpu-core", "/usr/local/hami-shared-region"
@@ -120,7 +120,7 @@ def bind(host, plan, check=False, **options):
     if check:
         return predict(host, values, {"plan": plan})
     values.retry()
-    bring(host, values, {"plan": plan})
+    apply(host, values, {"plan": plan})
     return values.report()
 
 

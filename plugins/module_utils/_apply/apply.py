@@ -232,7 +232,7 @@ def request_of(host: Host, state: AppliedState, choices: Choices, host_code: Hos
     )
 
 
-def again(root: str, state: AppliedState, topology: Topology, archive: bytes) -> tuple[dict[str, Any], list[str]]:
+def dry_run(root: str, state: AppliedState, topology: Topology, archive: bytes) -> tuple[dict[str, Any], list[str]]:
     """Return what applying the state in force once more would change, and what it would leave as it should not be.
 
     Module ``gather`` runs this from the installed host code, so it need not send what applies a state. The result is ``differs``,

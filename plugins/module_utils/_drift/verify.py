@@ -16,7 +16,7 @@ from .._host.installed import installed_version, is_archive
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import slice_path
 from .._state.executables import unusable
-from .._state.files import FileState, is_ours, states_of
+from .._state.files import FileState, is_managed, states_of
 from .._state.systemd import UNIT_FOLDER, Systemd, unit_of
 from .._transaction.programs import failed, WHY_FAILED
 from .._transaction.request import Request, compare
@@ -114,7 +114,7 @@ def check_files(findings: Findings, host: Host, files: Sequence[FileEntry], owne
         elif after.text is None:
             cause = Cause(EDIT, "added since the last bind; the next one removes it")
         else:
-            cause = Cause(EDIT, "changed by hand" if is_ours(before.text) else "another file took its place")
+            cause = Cause(EDIT, "changed by hand" if is_managed(before.text) else "another file took its place")
         if is_archive(path) and before.text is not None and after.text not in (None, before.text):
             expected, actual = "version %s" % installed_version(after.text), "other content"
         else:

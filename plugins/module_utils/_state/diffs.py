@@ -19,7 +19,7 @@ from .._base.outside import json_of
 from .._base.table import count
 from .._host.installed import installed_version, is_archive
 from .._kernel.interrupts import KINDS
-from .files import FileState, States, is_ours
+from .files import FileState, States, is_managed
 from .plan_file import PATH as PLAN, parsed
 from .systemd import UNIT_FOLDER
 
@@ -159,7 +159,7 @@ def _version(text: str | None) -> str:
 def is_shown_in_lines(before: FileState, after: FileState) -> bool:
     """Whether :func:`lines_of_file` describes a change: of a managed file, a link, or a removal. Text of other files is shown unchanged."""
     texts = [state.text for state in (before, after) if state.text is not None and state.link is None]
-    return after.text is None or all(map(is_ours, texts))
+    return after.text is None or all(map(is_managed, texts))
 
 
 def lines_of_file(path: str, before: FileState, after: FileState) -> list[str]:

@@ -16,7 +16,7 @@ import sys
 from typing import Iterable, Iterator, Mapping, NamedTuple
 
 from .._host.host import CommandError, Host
-from .files import is_ours
+from .files import is_managed
 from .systemd import unit_of
 
 USUAL = {"python3": "/usr/bin/python3", "systemctl": "/usr/bin/systemctl"}
@@ -82,7 +82,7 @@ def unusable(host: Host, texts: Mapping[str, str]) -> Iterator[Unusable]:
     In another tree only what is surely wrong: a file without the right to execute it, or a program that the tree has elsewhere.
     """
     for path, text in texts.items():
-        for program in dict.fromkeys(_named(path, text)) if is_ours(text) else ():
+        for program in dict.fromkeys(_named(path, text)) if is_managed(text) else ():
             if host.is_program(program):
                 continue
             there, elsewhere = host.exists(program), find(host, posixpath.basename(program))

@@ -35,7 +35,7 @@ _OWNER = re.compile(r"([0-9]{1,9}):([0-9]{1,9})\Z")
 _NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY}
 
 
-def is_ours(text: str) -> bool:
+def is_managed(text: str) -> bool:
     """Whether a file's text says in its first line (the second after ``#!``) that the collection owns it."""
     lines = text.split("\n", 2)
     return MARKER in lines[0] or (lines[0].startswith("#!") and len(lines) > 1 and MARKER in lines[1])
@@ -148,7 +148,7 @@ def remove_file(host: Host, path: str) -> None:
         os.unlink(target)
 
 
-def put_note(host: Host, path: str, note: Mapping[str, object]) -> None:
+def write_note(host: Host, path: str, note: Mapping[str, object]) -> None:
     """Write what a program notes for later runs as JSON, or remove the file where that is nothing."""
     if note:
         atomic_write(host, path, json.dumps(note, indent=1, sort_keys=True) + "\n")
@@ -222,7 +222,7 @@ class FileState:
         plain: FileRecord = {"content": self.text, "mode": self.octal}
         return {**plain, "owner": "%d:%d" % self.owner} if self.owner else plain
 
-    def put(self, host: Host, path: str) -> None:
+    def write(self, host: Host, path: str) -> None:
         target = host.path(path)
         if self.link is not None:
             make_folder(host, posixpath.dirname(path))
@@ -286,7 +286,7 @@ class Snapshot:
                 os.chmod(place, status[0])
         for path, before in self._files.items():
             if FileState.of(self._host, path) != before:
-                before.put(self._host, path)
+                before.write(self._host, path)
 
 
 def _folder(host: Host, path: str) -> tuple[int, int, int] | None:

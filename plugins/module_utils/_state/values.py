@@ -155,7 +155,7 @@ class Step(step.LiveStep):
         if self.late:
             self.values.retry()
             with changing(self.host, "setting %s" % self.values.title):
-                self.changes = bring(self.host, self.values, self.live)
+                self.changes = apply(self.host, self.values, self.live)
             self._note()
             self._require_all()
 
@@ -274,7 +274,7 @@ def _at_boot(host: Host, values: Values, program: str) -> tuple[list[str], list[
             live = values.applied(host)
             if live is None:
                 return [], []
-            done = bring(host, values, live)
+            done = apply(host, values, live)
             remarks = values.warnings(host, live) + values.remarks(host, live, done)
     except (OSError, ValueError) as error:
         return [], [str(error)]
@@ -286,7 +286,7 @@ def _at_boot(host: Host, values: Values, program: str) -> tuple[list[str], list[
     return remarks, values.failures()
 
 
-def bring(host: Host, values: Values, live: Mapping[str, Any]) -> list[Change]:
+def apply(host: Host, values: Values, live: Mapping[str, Any]) -> list[Change]:
     """Make all changes or none, without a transaction; late values are set as far as the kernel lets them."""
     wanted, begun = values.wanted(host, live), []  # type: Mapping[str, str], list[Change]
     try:

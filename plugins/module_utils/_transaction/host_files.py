@@ -23,7 +23,7 @@ from .._host import installed
 from .._host.host import CommandError, Host, reason
 from .._kernel.memory import patience
 from .._state import history, journal, previous
-from .._state.files import LEFTOVER, FileState, Snapshot, States, is_ours, missing_folders, remove_empty, restore_labels
+from .._state.files import LEFTOVER, FileState, Snapshot, States, is_managed, missing_folders, remove_empty, restore_labels
 from .._state.journal import INTERRUPTED
 from .._state.step import Step
 from .._state.systemd import Systemd, enable_links, settings, unit_of, units_of
@@ -40,11 +40,11 @@ def record_changes(host: Host, changes: Mapping[str, States], links: list[str]) 
     others = {
         path: before
         for path, (before, _after) in changes.items()
-        if before.text is not None and not is_ours(before.text) and not posixpath.basename(path).startswith(LEFTOVER)
+        if before.text is not None and not is_managed(before.text) and not posixpath.basename(path).startswith(LEFTOVER)
     }
     enabling = [link for unit in units_of(others) for link in Systemd(host).links(unit)]
     previous.record_files(host, dict(others, **{link: FileState.of(host, link) for link in enabling}))
-    ours = [path for path, (before, after) in changes.items() if after.text is not None and is_ours(after.text)]
+    ours = [path for path, (before, after) in changes.items() if after.text is not None and is_managed(after.text)]
     folders = [folder for folder in missing_folders(host, ours + links) if folder != posixpath.dirname(previous.PATH)]
     if folders:
         previous.record(host, "folders", folders)
@@ -118,15 +118,15 @@ class Transaction:
         writing = Writing(self.host, self.report.changes, self.request.files)
         for path, (before, after) in self.report.changes.items():
             unit = unit_of(path)
-            if unit and "WantedBy" in settings(before.text) and is_ours(before.text or "") and not is_ours(after.text or ""):
+            if unit and "WantedBy" in settings(before.text) and is_managed(before.text or "") and not is_managed(after.text or ""):
                 self._disabled.append((unit, before.text))
                 self.systemd.disable(unit, before.text)
             self.written.append(path)
             with writing.naming(path):
-                after.put(self.host, path)
+                after.write(self.host, path)
         for path, state in self.request.files.items():
             if state.link is not None and not self.host.exists(path):
-                state.put(self.host, path)
+                state.write(self.host, path)
 
     def _tidy(self) -> None:
         """Remove recorded folders that are empty now, and label what was written before systemd reads it."""
@@ -167,7 +167,7 @@ class Transaction:
         for path in reversed(self.written):
             before = self.report.changes[path][0]
             if FileState.of(self.host, path) != before:
-                before.put(self.host, path)
+                before.write(self.host, path)
         with contextlib.suppress(ValueError, CommandError):  # the files are restored, and the run has failed already
             self._tidy()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Mapping, NamedTu
 
 from .._host.host import Host
 from .._host.installed import COMMAND, COMPLETION, is_archive
-from .._state.files import FileState, States, is_file, is_ours, leftovers
+from .._state.files import FileState, States, is_file, is_managed, leftovers
 from .._state.history import Applied
 from .._state.plan_file import PATH as PLAN
 from .._state.systemd import UNIT_FOLDER, Systemd, unit_of
@@ -94,7 +94,7 @@ def _stale(host: Host, request: Request) -> Iterator[str]:
         yield from leftovers(host, folder)
     for path in owned(host, request.owned):
         text = FileState.of(host, path).text if path not in request.files and is_file(host, path) else None
-        if text is not None and is_ours(text):
+        if text is not None and is_managed(text):
             yield path
 
 

@@ -33,7 +33,7 @@ def enables(values: FileRecord) -> str:
     return posixpath.basename(values.get("link") or "")
 
 
-def take_away(host: Host, systemd: Systemd, unit: str, text: str | None, before: Standing) -> None:
+def undo_start(host: Host, systemd: Systemd, unit: str, text: str | None, before: Standing) -> None:
     """Stop and disable a unit of others that was started and enabled again, as far as it was neither before."""
     was_running, was_enabled = before
     running, enabled = standing(host, systemd, unit)
@@ -103,7 +103,7 @@ class StoppedUnits:
         text, recorded = self.request.text_of(self.systemd, unit), previous.recorded(self.host)
         for path, values in recorded.get("files", {}).items():
             if enables(values) == unit and not self.host.exists(path):
-                FileState.from_record(values).put(self.host, path)
+                FileState.from_record(values).write(self.host, path)
         if text is not None and before.get("enabled", True) and (self.host.live or not self.systemd.enabled(unit, text)):
             self.systemd.enable(unit, text)
             if self.host.live:
@@ -114,7 +114,7 @@ class StoppedUnits:
     def undo_steps(self) -> list[Callable[[], None]]:
         text_of = functools.partial(self.request.text_of, self.systemd)
         return [
-            *(functools.partial(take_away, self.host, self.systemd, unit, text_of(unit), before) for unit, before in self._restored),
+            *(functools.partial(undo_start, self.host, self.systemd, unit, text_of(unit), before) for unit, before in self._restored),
             *(functools.partial(self._start_again, unit, before) for unit, before in self._stopped),
         ]
 
@@ -172,6 +172,6 @@ class StoppedBefore:
 
     def undo_steps(self) -> list[Callable[[], None]]:
         return [
-            functools.partial(take_away, self.host, self.systemd, unit, self.systemd.text(unit), before)
+            functools.partial(undo_start, self.host, self.systemd, unit, self.systemd.text(unit), before)
             for unit, before in self._before.items()
         ]

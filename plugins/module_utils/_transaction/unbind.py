@@ -22,7 +22,7 @@ from .._features import parts
 from .._features.register import FEATURES
 from .._host.host import CommandError, Host
 from .._state import history, journal, previous
-from .._state.files import FileState, States, is_file, is_ours, leftovers, remove_empty
+from .._state.files import FileState, States, is_file, is_managed, leftovers, remove_empty
 from .._state.journal import INTERRUPTED
 from .._state.plan_file import PATH as PLAN, refuse_newer_plan
 from .._state.step import Options, Outcome, Restore, Step
@@ -113,7 +113,7 @@ def _files_of_others(host: Host, report: Report) -> dict[str, FileState]:
     files = {}
     for path, values in sorted(report.recorded.get("files", {}).items()):
         now, before = FileState.of(host, path), FileState.from_record(values)
-        if now.text is None or is_ours(now.text) or now == before:
+        if now.text is None or is_managed(now.text) or now == before:
             files[path] = before
         else:
             report.warnings.append("%s was changed by someone else since the first bind and stays as it is" % path)
@@ -205,7 +205,7 @@ class Unbinding:
             self.report.attempt(None, self.systemd.forget_failed, "npu-affinity-*")
         self.stopped.run()
         for path in self.leftovers:
-            self.report.attempt(None, FileState(None, None).put, self.host, path)
+            self.report.attempt(None, FileState(None, None).write, self.host, path)
 
     def _stop_programs(self) -> None:
         self.still_running = True
@@ -249,7 +249,7 @@ class Unbinding:
         """Bring back what was undone, in the reverse order. Raises ``ValueError`` with what does not go."""
         steps = [part.undo for part in reversed(list(self.report.restored.values()))]
         for path in self.leftovers:
-            steps.append(functools.partial(self.report.changes[path][0].put, self.host, path))
+            steps.append(functools.partial(self.report.changes[path][0].write, self.host, path))
         steps += self.stopped.undo_steps()
         if self.files is not None:
             steps.append(self.files.undo)

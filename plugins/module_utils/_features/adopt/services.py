@@ -23,7 +23,7 @@ from ..._kernel.machine import allocator
 from ..._kernel.machine import CGROUPS, machine, sets_cpus
 from ..._kernel.masks import possible
 from ..._kernel.memory import nodes_with_memory
-from ..._state.files import MARKER, FileState, is_ours, missing_folders, remove_empty, restore_labels
+from ..._state.files import MARKER, FileState, is_managed, missing_folders, remove_empty, restore_labels
 from ..._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, UNIT_FOLDER, Systemd, settings
 from ..._state.unit_environment import environment
 from ..._state.unit_files import drop_in_of, numbers, values
@@ -78,7 +78,7 @@ def drop_in_variables(host: Host, unit: str) -> dict[str, str]:
     """Return the variables in the managed drop-in of a unit."""
     text = FileState.of(host, drop_in(unit)).text or ""
     assignments = [line[len(_VARIABLE) :].split("=", 1) for line in text.splitlines() if line.startswith(_VARIABLE)]
-    return dict(assignments) if is_ours(text) else {}
+    return dict(assignments) if is_managed(text) else {}
 
 
 def hazards(host: Host, unit: str, cpus: str) -> list[str]:
@@ -141,7 +141,7 @@ def configured(host: Host, unit: str, state: AppliedState | None) -> set[int] | 
     nothing names it."""
     if state is None:
         text = host.read(drop_in_of(unit)) or ""
-        assigned: Mapping[str, str] = settings(text) if is_ours(text) else {}
+        assigned: Mapping[str, str] = settings(text) if is_managed(text) else {}
         home = settings(host.read("%s/%s" % (UNIT_FOLDER, assigned.get("Slice", ""))))
     else:
         slices = state["live"].get("slices")
@@ -175,7 +175,7 @@ def write(host: Host, unit: str, sets: Mapping[str, str], variables: Mapping[str
         assignments["CPUAffinity"] = compress(possible(host))
     lines = "".join("%s=\n" % key + ("%s=%s\n" % (key, value) if value else "") for key, value in assignments.items())
     lines += "".join("# %s\n%s%s=%s\n" % (reason, _VARIABLE, name, value) for name, (value, reason) in variables.items())
-    FileState("# %s: changes are overwritten.\n[Service]\n%s" % (MARKER, lines), 0o644).put(host, drop_in(unit))
+    FileState("# %s: changes are overwritten.\n[Service]\n%s" % (MARKER, lines), 0o644).write(host, drop_in(unit))
 
 
 def follow(host: Host, wanted: Mapping[str, Mapping[str, str]], running: Container[str]) -> dict[str, str]:
@@ -224,9 +224,9 @@ def remove(host: Host, made: Mapping[str, Entry]) -> None:
 def restore(host: Host, unit: str, entry: Entry) -> None:
     """Remove the drop-in of a service if npu.affinity manages it, and restore what was in its place. Running processes keep their CPUs."""
     state = FileState.of(host, drop_in(unit))
-    if state.text is not None and is_ours(state.text):
+    if state.text is not None and is_managed(state.text):
         before = FileState.from_record(entry["foreign"]) if entry.get("foreign") else FileState(None, None)
-        before.put(host, drop_in(unit))
+        before.write(host, drop_in(unit))
     remove_empty(host, entry["folders"])
 
 
@@ -257,13 +257,13 @@ def _set(systemd: Systemd, wanted: Mapping[str, Mapping[str, str]], reload: bool
 def is_foreign(host: Host, unit: str) -> bool:
     """Whether somebody else wrote what is in the place of the managed drop-in of a unit."""
     text = FileState.of(host, drop_in(unit)).text
-    return text is not None and not is_ours(text)
+    return text is not None and not is_managed(text)
 
 
 def drop_in_sets(host: Host, unit: str) -> dict[str, str] | None:
     """Return the sets in the managed drop-in of a unit, or None without one."""
     text = FileState.of(host, drop_in(unit)).text
-    if text is None or not is_ours(text):
+    if text is None or not is_managed(text):
         return None
     kinds = {key: kind for key, (kind, _words) in CPUSET_KEYS.items()} if "AllowedCPUs" in settings(text) else {"CPUAffinity": "cpus"}
     return {kinds[key]: compress(numbers(value) or ()) for key, value in settings(text).items() if key in kinds and value}

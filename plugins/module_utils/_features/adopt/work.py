@@ -283,7 +283,7 @@ class Work(Values):
             if self._wanted.get(unit) == value and not self.undoing:
                 services.write(host, unit, sets, self._variables[unit])
             else:
-                before.put(host, services.drop_in(unit))
+                before.write(host, services.drop_in(unit))
             self._put[unit] = {**({"mems": compress(nodes_with_memory(host))} if "mems" in drop_in else {}), **sets}
 
     def _follow(self, host: Host) -> None:

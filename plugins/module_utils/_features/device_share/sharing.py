@@ -249,7 +249,7 @@ class Shares(Values):
             if values and self._all_are(host, values):
                 for path in [path for path in FILES if self.read(host, path) != values.get(path, self.read(host, path))]:
                     record = json.loads(values[path])
-                    (FileState(None, None) if record is None else FileState.from_record(record)).put(host, path)
+                    (FileState(None, None) if record is None else FileState.from_record(record)).write(host, path)
                 return
 
     def _all_are(self, host: Host, values: Mapping[str, str]) -> bool:

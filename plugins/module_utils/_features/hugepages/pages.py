@@ -243,14 +243,14 @@ class HugePages(Values):
         """Keep until the next boot what the kernel granted. Without that note, if ``/run`` is full, the next bind tries again."""
         if not changes:
             return
-        from ..._state.files import put_note
+        from ..._state.files import write_note
 
         self._end, keys = None, {change.key for change in changes}
         note = {key: numbers for key, numbers in granted(host).items() if key not in keys}
         if not undone:
             note.update((change.key, [int(change.wanted), int(change.after)]) for change in changes if change.key not in self._out_of_time)
         with contextlib.suppress(OSError):
-            put_note(host, GRANTED, note)
+            write_note(host, GRANTED, note)
 
     def unreached(self, key: str, original: str, value: str, since: str) -> list[str]:
         return unreached(key, int(original), int(value), since)

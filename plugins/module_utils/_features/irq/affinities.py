@@ -233,9 +233,9 @@ class Affinities(Values):
                 if memory:
                     after.setdefault(row.pci, {})[step.key] = memory
         if after != before:
-            from ..._state.files import put_note  # seldom needed, and what it imports costs a third of a start
+            from ..._state.files import write_note  # seldom needed, and what it imports costs a third of a start
 
-            put_note(host, UNCHANGEABLE, after)
+            write_note(host, UNCHANGEABLE, after)
 
     def unreached(self, key: str, original: str, value: str, since: str) -> list[str]:
         step, pci = self._steps[key], key.partition(" ")[0]

@@ -86,9 +86,9 @@ class Rebinds:
                     times = [at for at in self._times(entry) if self.now - at < WITHIN] + [self.now]
                     entry.update({"times": times, "boot": self.boot})
         if self._counts != _parsed(self._text):
-            from ..._state.files import put_note  # seldom needed, and what it imports costs a third of a start
+            from ..._state.files import write_note  # seldom needed, and what it imports costs a third of a start
 
-            put_note(self.host, REBINDS, self._counts)
+            write_note(self.host, REBINDS, self._counts)
 
 
 def forget(host: Host, functions: Container[str]) -> None:
@@ -96,9 +96,9 @@ def forget(host: Host, functions: Container[str]) -> None:
     before = _parsed(host.read(REBINDS) or "{}")
     after = {function: entries for function, entries in before.items() if function not in functions}
     if after != before or host.exists(REBINDS) and not after:
-        from ..._state.files import put_note
+        from ..._state.files import write_note
 
-        put_note(host, REBINDS, after)
+        write_note(host, REBINDS, after)
 
 
 def _parsed(text: str) -> dict[str, dict[str, Counts]]:
@@ -128,9 +128,9 @@ def totals(host: Host) -> dict[str, dict[str, int]]:
 
 def add_to_totals(host: Host, trigger: str, interrupts: int) -> None:
     """Count a run that moved something, and so many interrupts. The caller holds the lock of the host."""
-    from ..._state.files import put_note
+    from ..._state.files import write_note
 
     after = totals(host)
     after[trigger]["runs"] += 1
     after[trigger]["interrupts"] += interrupts
-    put_note(host, COUNTERS, after)
+    write_note(host, COUNTERS, after)

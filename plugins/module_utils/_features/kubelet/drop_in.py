@@ -18,7 +18,7 @@ from typing import Any, Mapping, NamedTuple, NoReturn
 
 from ..._host.host import CommandError, Host
 from ..._state import journal, previous
-from ..._state.files import FileState, is_ours, missing_folders, remove_empty, restore_labels
+from ..._state.files import FileState, is_managed, missing_folders, remove_empty, restore_labels
 from ..._state.systemd import Systemd
 from .feature import SECTION
 from . import settings, state_file
@@ -65,13 +65,13 @@ def look(host: Host, path: str, content: str | None) -> Change:
     Raises ``ValueError`` where the kubelet would not heed the drop-in, or where the file is not ours.
     """
     before = FileState.of(host, path)
-    if before.text is not None and not is_ours(before.text):
+    if before.text is not None and not is_managed(before.text):
         raise ValueError("%s exists and is not managed by npu.affinity; remove or rename it" % path)
     files = {path: (before, FileState(None, None) if content is None else FileState(content, 0o644))}
     differences = []
     for earlier in installed(host):
         current = FileState.of(host, earlier)
-        if earlier != path and current.text is not None and is_ours(current.text):
+        if earlier != path and current.text is not None and is_managed(current.text):
             files[earlier] = (current, FileState(None, None))
             differences.append("drop-in: %s -> %s" % (earlier, path if content is not None else "none"))
     now, places = settings.settings(host)
@@ -168,9 +168,9 @@ def apply(host: Host, change: Change, wait: float = 120) -> None:
 def _put(host: Host, change: Change, which: int) -> None:
     """Bring the drop-ins to their states before (``which`` 0) or after (1)."""
     for file in change.removed:
-        FileState(None, None).put(host, file)
+        FileState(None, None).write(host, file)
     for path, states in change.files.items():
-        states[which].put(host, path)
+        states[which].write(host, path)
 
 
 def _label(host: Host, change: Change) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Dict, Mapping, NamedTuple
 from ..._base.outside import json_of
 from ..._host.host import Host
 from ..._kernel.processes import command_of, folder_of, members
-from ..._state.files import is_ours
+from ..._state.files import is_managed
 from ..._state.unit_files import values
 
 ROOT_FOLDER = "/var/lib/kubelet"
@@ -74,7 +74,7 @@ def settings(host: Host, instead: Mapping[str, str | None] = {}) -> tuple[Settin
         text = instead[path] if path in instead else host.read(path)
         if text is not None:
             sources.append(path)
-            ours += [path] if is_ours(text) else []
+            ours += [path] if is_managed(text) else []
             _merge(merged, read(text))
     given = {FLAGS[name]: value for name, value in flags.items() if name in FLAGS}
     if given:

@@ -14,7 +14,7 @@ from ..._base.findings import coded
 from ..._base.outside import json_of
 from ..._host.host import Host
 from ..._state import previous
-from ..._state.files import MARKER, atomic_write, is_ours, remove_file
+from ..._state.files import MARKER, atomic_write, is_managed, remove_file
 from ..._state.step import Check
 from ..._state.unit_files import values
 from .feature import SECTION, SETTINGS
@@ -65,7 +65,7 @@ def place(host: Host, textfile: str) -> tuple[str | None, str]:
     if not os.path.isdir(host.resolve(folder)):
         return None, "No metrics are written: there is no folder %s. %s" % (folder, _ADVICE)
     path = textfile or "%s/%s" % (folder, NAME)
-    if host.exists(path) and not is_ours(host.read(path) or ""):
+    if host.exists(path) and not is_managed(host.read(path) or ""):
         raise ValueError(
             "%s exists and is not managed by npu.affinity: remove it, or set npu_affinity_metrics_textfile to another file" % path
         )
@@ -98,7 +98,7 @@ def write(host: Host, path: str, text: str) -> None:
 
 def written(host: Host, recorded: Mapping[str, Any]) -> list[str]:
     """Return the managed files that are there, by the sections of previous.json."""
-    return [path for path in recorded.get(SECTION, []) if is_ours(host.read(path) or "")]
+    return [path for path in recorded.get(SECTION, []) if is_managed(host.read(path) or "")]
 
 
 def of_state(host: Host, live: str, _state: object) -> Check:

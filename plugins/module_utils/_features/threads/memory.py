@@ -22,7 +22,7 @@ from ..._base.table import count
 from ..._base.cpulist import compress, expand
 from ..._state.plan_file import memory_nodes
 from ..._host.host import GONE, CommandError, Host
-from ..._state.files import put_note, remove_file
+from ..._state.files import write_note, remove_file
 from .feature import PROGRESS
 from .tasks import Process
 
@@ -178,7 +178,7 @@ class Migration:
                 before = table.get(source, 0)
                 step: dict[str, Any] = {"pid": process.pid, "source": source, "target": str(target), "mib": round(before, 1)}
                 progress = {"total_mib": round(self.total, 1), "moved_mib": round(self.moved(), 1), "now": step, "done": self.steps}
-                put_note(self.host, PROGRESS, progress)
+                write_note(self.host, PROGRESS, progress)
                 start = time.monotonic()
                 try:
                     words = [_tool(self.host) or "migratepages", str(process.pid), str(source), str(target)]

@@ -50,7 +50,7 @@ def request(text):
 
 
 @pytest.mark.parametrize("enforce, expected", [("1", LABEL), ("0", LABEL), (None, None)])
-@pytest.mark.parametrize("write", [atomic_write, lambda host, path, text: FileState(text, 0o640).put(host, path)])
+@pytest.mark.parametrize("write", [atomic_write, lambda host, path, text: FileState(text, 0o640).write(host, path)])
 def test_a_replaced_file_keeps_its_label_where_selinux_is_on(tree, monkeypatch, write, enforce, expected):
     monkeypatch.setattr(files, "LABEL", "user.selinux")
     host = tree.write({RULES: "before", **({ENFORCE: enforce} if enforce else {})})

@@ -20,7 +20,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host import installe
 from ansible_collections.npu.affinity.plugins.module_utils._command import main
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState, is_ours
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState, is_managed
 
 FOLDER = pathlib.Path(runtime.__file__).parents[1]
 PLUGINS = "ansible_collections/npu/affinity/plugins"
@@ -83,7 +83,7 @@ def test_the_archive_has_what_features_name():
 def test_the_archive_has_the_version_of_the_collection():
     (version,) = (line.split()[1] for line in (FOLDER.parents[1] / "galaxy.yml").read_text().splitlines() if line.startswith("version:"))
     content = runtime.files_of(None)[0]["content"]
-    assert runtime.VERSION == installed.installed_version(content) == version and is_ours(content)
+    assert runtime.VERSION == installed.installed_version(content) == version and is_managed(content)
     assert installed.installed_version(None) is None and installed.installed_version("# of old\n") is None
 
 
@@ -148,7 +148,7 @@ def test_the_archive_that_ansible_sends_gives_the_same_bytes(tmp_path):
 def test_the_archive_survives_being_read_and_written_as_text(tmp_path):
     host = Host(str(tmp_path))
     content = runtime.files_of(None)[0]["content"]
-    FileState(content, 0o644).put(host, installed.ARCHIVE)
+    FileState(content, 0o644).write(host, installed.ARCHIVE)
     assert FileState.of(host, installed.ARCHIVE).text == content
     with open(host.path(installed.ARCHIVE), "rb") as file:
         assert zipfile.ZipFile(io.BytesIO(file.read())).testzip() is None
