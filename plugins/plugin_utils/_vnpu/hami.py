@@ -62,7 +62,7 @@ def hami_manifests(
     namespace: str = "kube-system",
     image: str = "IMAGE",
     vdevice_count: int = 0,
-    uuids: Mapping[int, str] | None = None,
+    uuids: Mapping[int | str, str] | None = None,
     limiter: str = "",
     services: Sequence[_entries.Entry] = (),
     plan: Plan | None = None,
@@ -98,7 +98,9 @@ def hami_manifests(
     hook = {"postStart": {"exec": {"command": ["/bin/sh", "-c", script]}}}  # HAMi v2.9.0, device.go, adds it to every pod without one
     container = {"image": image, **({"lifecycle": hook} if limiter else {})}
     spec = {"runtimeClassName": "ascend", **({"schedulerName": scheduler} if scheduler == "volcano" else {})}
-    pods, annotations = _pods(chips[0], devices, requests, soft, container, spec, uuids or {})
+    pods, annotations = _pods(
+        chips[0], devices, requests, soft, container, spec, {f"npu-{number}": uuid for number, uuid in (uuids or {}).items()}
+    )
     per_node: Manifest = {"name": str(node), "hami-vnpu-core": soft}
     per_node |= {"vDeviceCount": int(vdevice_count)} if vdevice_count else {}
     per_node |= {"filterDevices": {"index": hidden}} if hidden else {}
@@ -231,7 +233,7 @@ def _pods(
     soft: bool,
     container: Manifest,
     spec: Manifest,
-    uuids: Mapping[int, str],
+    uuids: Mapping[str, str],
 ) -> tuple[list[Manifest], list[dict[str, str]]]:
     """Return sample pods with a container each, and the annotation that HAMi's scheduler will put on each."""
     admitted = []
@@ -260,8 +262,7 @@ def _pods(
     return pods, annotations
 
 
-def _granted(part: fit.Part, uuids: Mapping[int, str]) -> dict[str, str | int]:
+def _granted(part: fit.Part, uuids: Mapping[str, str]) -> dict[str, str | int]:
     """Return what the annotation says of one card; values that are empty or 0 are left out, as HAMi does."""
-    number = int(part["id"].removeprefix("npu-"))
-    values = {"UUID": uuids.get(number, part["id"]), "temp": part["template"], "memory": part["memory_mb"], "core": part["core"]}
+    values = {"UUID": uuids.get(part["id"], part["id"]), "temp": part["template"], "memory": part["memory_mb"], "core": part["core"]}
     return {key: value for key, value in values.items() if value}

@@ -130,7 +130,7 @@ def returns(expected, function, *arguments, **options):
         result = function(*arguments, **options)
     except ValueError as refused:
         result = expected if isinstance(expected, str) and expected in str(refused) else refused
-    assert result == expected
+    assert result == expected, result
 
 
 def pools(plan):
