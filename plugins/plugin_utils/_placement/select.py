@@ -152,14 +152,15 @@ def _shared(unused: Iterable[int], share: Mapping[str, Any]) -> Selection:
     if not 1 <= core <= CORES or not 1 <= memory <= most:
         raise ValueError(f"size not allowed: a share of a chip is 1 to {CORES} percent and 1 to {most} MB; got {core} and {memory}")
     full, room = [], []
-    for chip, usage in sorted((int(chip), usage) for chip, usage in (share.get("used") or {}).items()):
+    used = {int(chip): usage for chip, usage in (share.get("used") or {}).items()}
+    for chip, usage in sorted(used.items()):
         if usage["policy"] != policy:
             full.append(f"chip {chip} is shared by policy {usage['policy']}")
         elif usage["core"] + core > CORES or usage["hbm"] + memory > most:
             full.append(f"chip {chip} has {CORES - usage['core']} percent and {most - usage['hbm']} MB left")
         else:
             room.append((-usage["core"], -usage["hbm"], chip))
-    room = room or [(0, 0, chip) for chip in unused]
+    room = room or [(0, 0, chip) for chip in unused if chip not in used]
     if not room:
         raise ValueError(
             f"no fit: no chip has room for {core} percent and {memory} MB under policy {policy}: {', '.join(full) or 'none is known'}; "

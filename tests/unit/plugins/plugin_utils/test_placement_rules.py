@@ -297,6 +297,13 @@ SHARES = [
     ("a whole chip", USED, [3], (100, 100, "fixed-share"), (3, 16 * 200)),
     ("no room", USED, [], (80, 10, "fixed-share"), "chip 0 has 70 percent and 90 MB left, chip 1 has 40 percent and 90 MB left, chip 2"),
     ("no chip of the policy", {"0": USED["0"]}, [], (5, 5, "elastic"), "policy elastic: chip 0 is shared by policy fixed-share; ask"),
+    (
+        "one that is shared is not unused",
+        {"0": USED["0"]},
+        [0],
+        (5, 5, "elastic"),
+        "policy elastic: chip 0 is shared by policy fixed-share",
+    ),
     ("no chip", {}, [], (5, 5, "elastic"), "no fit: no chip has room for 5 percent and 5 MB under policy elastic: none is known; ask"),
     ("no share", {}, [3], (0, 5, "elastic"), "size not allowed: a share of a chip is 1 to 100 percent and 1 to 100 MB; got 0 and 5"),
     ("more than a chip", {}, [3], (5, 101, "elastic"), "1 to 100 MB; got 5 and 101"),
