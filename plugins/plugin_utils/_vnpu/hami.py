@@ -90,7 +90,7 @@ def hami_manifests(
     shown = cast("Topology", {**topology, "npus": [npu for npu in topology["npus"] if npu.get("card") not in hidden]})
     if not fit.devices_of(topology):
         raise ValueError(f"node {node} has no NPU that HAMi knows")
-    devices = fit.devices_of(shown, soft, vdevice_count)
+    devices = fit.devices_of(shown, soft, int(vdevice_count))
     chips = list(dict.fromkeys(chip_of(device["type"]) for device in devices))
     if not chips:
         raise ValueError(f"services: they hold all NPUs of node {node}, which leaves none for HAMi; leave the node to them")
@@ -102,7 +102,7 @@ def hami_manifests(
         chips[0], devices, requests, soft, container, spec, {f"npu-{number}": uuid for number, uuid in (uuids or {}).items()}
     )
     per_node: Manifest = {"name": str(node), "hami-vnpu-core": soft}
-    per_node |= {"vDeviceCount": int(vdevice_count)} if vdevice_count else {}
+    per_node |= {"vDeviceCount": int(vdevice_count)} if int(vdevice_count) else {}
     per_node |= {"filterDevices": {"index": hidden}} if hidden else {}
     device_config = {"vnpus": {"hamiVnpuCore": False, "configs": list(map(_chip_config, chips))}}
     metadata = {"name": node, "labels": {"ascend": "on"}, "annotations": {"hami-vnpu-core": "true" if soft else "false"}}

@@ -57,6 +57,7 @@ HARD = {"name": "quarter", "memory_mib": 9000}
 LIMITER = ["/bin/sh", "-c", "export RUST_LOG=info\n/hami-vnpu-core/limiter > /tmp/limiter_manager.log 2>&1 &"]
 OPTIONS = {  # what else a request can ask for: its shares and options, a document, and lines of it
     "numbers of Ansible": ([A], {"vdevice_count": Number(4)}, "node_config", ["vDeviceCount: 4"]),
+    "numbers by text": ([A], {"vdevice_count": "4"}, "node_config", ["vDeviceCount: 4"]),
     "ids by text, as JSON has them": ([A], {"uuids": {"1": "4A6F-01"}}, "annotations", ["4A6F-01"]),
     "a limiter": ([A], {"limiter": "/hami-vnpu-core/limiter"}, "pods", ["postStart", json.dumps(LIMITER)]),
     "hard split": ([HARD], {"mode": "hard"}, "node", ['"hami-vnpu-core": "false"']),
