@@ -161,7 +161,8 @@ def _switch(given: object) -> Switches:
     if shared > 2:
         raise ValueError(f"shared_switches: a job shares 1 or 2 switches with others, not {shared}")
     count = None if fields["tor_count"] is None else number_of("tor_count", fields["tor_count"], 1)
-    return Switches(version, fields["schema"], count, shared, fields["states"] or {})
+    states = {str(switch): state for switch, state in (fields["states"] or {}).items()}
+    return Switches(version, fields["schema"], count, shared, states)
 
 
 def _superpod(given: object, npus: int, replicas: int, family: str) -> SuperPods:

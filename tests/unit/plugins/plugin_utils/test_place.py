@@ -236,6 +236,7 @@ PODS = pods(12, busy=(0, 6, 7))
 USED = {"a1": a5(superpod=0), **{f"b{number}": a5(busy=range(4) if number == 2 else (), superpod=1) for number in range(3)}}
 SERVED = {"prefill": {"labels": {"inferserviceid": "llm"}, "hosts": ["h06", "h07"]}}
 ILL = {"s0": {"shared": 1, "healthy": 1}, "s1": {"shared": 1}, "s2": {"spanned_by": ["large-model-schema"]}}
+NUMBERED = {name: {**node, "labels": {**node["labels"], "switch": int(name[1:]) // 4}} for name, node in fleet(12).items()}
 ODD = {name: {"topology": node, "labels": {"switch": "s"}} for name, node in {"whole": a2(), "zero": SMT}.items()}
 # Hosts, the request, and the hosts of its tasks, or why there are none.
 NETWORKS = [
@@ -251,6 +252,7 @@ NETWORKS = [
     ("a refusal beyond the limit", ODD, {"cpus": 3, "replicas": 2, "limit": 1, "switch": {}}, "2 tasks are wanted, and 1 hosts on usable"),
     ("switches of two hosts", fleet(4), whole(3, **switch(version="single_layer", tor_count=2)), "job's task number is bigger"),
     ("a shared switch that is not healthy first", fleet(12), whole(2, **switch(version="2.0", states=ILL)), "h00 h01"),
+    ("switches by number", NUMBERED, whole(2, **switch(version="2.0", states={1: ILL["s0"]})), "h04 h05"),
     ("a switch that another job spans", fleet(12), whole(8, **switch(states={"s0": ILL["s2"]})), "h04 h05 h06 h07 h08 h09 h10 h11"),
     ("one shared switch", BUSY, whole(6, **switch(version="2.0", shared_switches=1, states=ILL)), "h08 h09 h10 h11 h04 h05"),
     ("five hosts: two blocks and the reserve", PODS, whole(4, **superpod(sp_block=16, reserve_nodes=1)), "h01 h02 h03 h04"),
