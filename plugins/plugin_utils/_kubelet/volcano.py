@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 ANNOTATION = "volcano.sh/numa-topology-policy"
 SCHEDULER = "volcano"
 Object = dict[str, Any]
+Tiers = Sequence[Sequence[str | Object]]
 _LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 NUMA_AWARE = "numa-aware"
@@ -49,7 +50,7 @@ class Cluster(NamedTuple):
     namespace: str
     key: str
     actions: str
-    tiers: Sequence[Sequence[str | Mapping[str, Any]]]
+    tiers: Tiers
     addon: Sequence[Sequence[str]] = ()
 
 
@@ -89,15 +90,9 @@ CLUSTERS = {
 EXPERT = {
     "plugins": {
         "eas_service": {
-            "availability_zone_id": "",
-            "driver_id": "",
+            **dict.fromkeys(("availability_zone_id", "driver_id", "enable", "endpoint", "flavor_id", "network_type"), ""),
+            **dict.fromkeys(("network_virtual_subnet_id", "pool_id", "project_id", "secret_name"), ""),
             "enable": "false",
-            "endpoint": "",
-            "flavor_id": "",
-            "network_type": "",
-            "network_virtual_subnet_id": "",
-            "pool_id": "",
-            "project_id": "",
             "secret_name": "eas-service-secret",
         }
     },
@@ -119,9 +114,9 @@ def volcano(
     resource: str | None = None,
     cluster: str = "volcano",
     namespace: str = "",
-    plugins: Sequence[Sequence[str | Mapping[str, Any]]] | None = None,
+    plugins: Tiers | None = None,
     template: str = "",
-) -> dict[str, Any]:
+) -> Object:
     """Return ``{scheduler, deployment, job, numatopologies}``; for the cluster ``cce`` also ``addon`` and ``expert``.
 
     ``hosts`` maps names of nodes to topologies; those without a kubelet are not nodes and are left out. ``cpus``, ``npus`` and ``memory``
@@ -207,7 +202,7 @@ def numatopology(node: str, topology: Topology) -> Object:
     }
     everything = cpus_of(units.cpus)
     shared = kubelet.get("default_cpus")
-    spec: dict[str, Any] = {
+    spec: Object = {
         "policies": {"CPUManagerPolicy": kubelet.get("policy", "none"), "TopologyManagerPolicy": kubelet.get("topology_policy", "none")},
         "resReserved": {"cpu": _reserved(kubelet)},
         "numares": {"cpu": {"allocatable": topology["cpus"]["online"] if shared is None else shared, "capacity": len(everything)}},

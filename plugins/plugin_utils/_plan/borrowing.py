@@ -46,7 +46,7 @@ class Borrowing:
         self.groups, self.neighbours, self.most = groups, neighbours, most
         self.places, self.cards = list(groups.alike), list(groups.alike.values())
         self.least = [list(map(machine.least, cards)) for cards in self.cards]
-        self.cpus = {node: left for node, cpus in groups.usable.items() if (left := cpus & ~held)}
+        self.cpus = {node: free for node, cpus in groups.usable.items() if (free := cpus & ~held)}
         self.far = [self._distances(place) for place in self.places]
         self.sources = [Source(node, *of_size) for node, cpus in self.cpus.items() for of_size in machine.by_size(machine.units(cpus))]
         self.counts = [sum(map(int.bit_count, source.units)) for source in self.sources]

@@ -75,7 +75,9 @@ def contradictions(machine: Machine) -> list[Violation]:
     """Return where npu-smi puts an NPU on other CPUs than those of the NUMA node that the kernel names."""
     words = "npu-smi prints CPUs {0.affinity} for <cards>, but the kernel has it on NUMA node {0.numa} (<cpus>)"
     cpus = ((card, machine.own_cpus(card), mask(card.affinity or "", f"affinity of {card.name}")) for card in machine.cards)
-    return [Violation("affinity", words.format(card), [card], own) for card, own, printed in cpus if own and printed and not own & printed]
+    return [
+        Violation("affinity", words.format(card), [card], near) for card, near, printed in cpus if near and printed and not near & printed
+    ]
 
 
 def _unfit(machine: Machine, pools: Mapping[Card, int]) -> Iterator[Violation]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import FAR
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
@@ -27,12 +26,11 @@ class Groups:
     """The groups of a machine. ``home`` maps cards to node ids; ``near`` maps nodes without cards to the homes nearest to them.
 
     Nodes without cards at a distance of ``reach`` or more are near to none. Cards whose node nobody knows are ``staying`` on that of their
-    pools in force even where it has too few CPUs for them now. ``limits`` keeps results of :mod:`_plan.quality`.
+    pools in force even where it has too few CPUs for them now.
     """
 
     def __init__(self, machine: Machine, reach: int = UNREACHABLE, staying: bool = False) -> None:
         self.machine, self.reach, self.staying = machine, reach, staying
-        self.limits: dict[tuple[int, bool, int], Any] = {}
         self.usable = {node.id: node.cpus & machine.usable for node in machine.nodes.values() if node.cpus & machine.usable}
         self.home: dict[Card, int] = {}
         self.cards: dict[int, list[Card]] = {}
@@ -236,9 +234,6 @@ def dealt_out(sizes: Sequence[tuple[int, int]], count: int) -> Iterator[list[int
     The share with the fewest CPUs takes the next unit, unless it would then have two units more than another.
     """
     each, larger = divmod(sum(number for _size, number in sizes), count)
-    if len(sizes) == 1:
-        yield [each + 1] * larger + [each] * (count - larger)
-        return
     cpus, units = [0] * count, [0] * count
     for size, number in sizes:
         rounds = max(0, min(number // count - any(units), each - max(units)))
@@ -258,8 +253,6 @@ def by_need(number: int, size: int, takers: Sequence[tuple[int, int]]) -> list[i
 
     ``takers`` are CPUs that they have already, with numbers of cards.
     """
-    if len(takers) == 1:
-        return [number]
     given, loads = [0] * len(takers), [cpus / cards for cpus, cards in takers]
     for _unit in range(number):
         taker = loads.index(min(loads))

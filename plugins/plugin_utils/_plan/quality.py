@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import gcd
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
@@ -113,18 +114,12 @@ class Limits(NamedTuple):
     even: bool
 
 
+@lru_cache(maxsize=8)
 def limits(groups: Groups, floor: int, near: bool, held: int = 0) -> Limits | None:
     """Return the limits of divisions without the CPUs ``held``, whose smallest pool has ``floor`` CPUs as far as that is possible.
 
     ``near`` says that a division with that smallest pool and without remote CPUs is known. None where there are too few CPUs.
     """
-    key = (floor if not near else 0, near, held)
-    if key not in groups.limits:
-        groups.limits[key] = _limits(groups, floor, near, held)
-    return cast("Limits | None", groups.limits[key])
-
-
-def _limits(groups: Groups, floor: int, near: bool, held: int) -> Limits | None:
     if near and (apart := _apart(groups, held)):
         return apart
     borrowing = Borrowing(groups, held=held)

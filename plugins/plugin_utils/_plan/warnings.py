@@ -15,10 +15,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import G
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
 
 
-KEEPS_NODES_FREE = "even_split"
-"""The strategy that leaves nodes without cards idle on purpose."""
-
-
 def of_pools(groups: Groups, pools: Mapping[Card, int], strategy: str, irqs: Mapping[Card, str], repaired: bool) -> Iterator[Sentence]:
     """Yield what to look at in pools; ``irqs`` are the CPUs of role irq. Unmet requests are reported only if ``repaired``."""
     yield from isolated(groups.machine, pools)
@@ -114,7 +110,7 @@ def idle(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[s
     """Yield which CPUs near the cards a strategy leaves idle."""
     free = groups.machine.usable & ~union(pools.values()) & local(groups)
     cards = [card for card in pools if (groups.local_cpus(card) or 0) & free]
-    if cards and strategy != KEEPS_NODES_FREE:
+    if cards and strategy != "even_split":  # which leaves nodes without cards idle on purpose
         yield (
             f"{strategy} leaves {free.bit_count()} CPUs idle that are local to {cards_named(cards)}: {text_of(free)}. "
             "npu_affinity_strategy: auto divides them."

@@ -8,16 +8,8 @@ One that fits a NUMA node gets all of its CPUs there, on the node that leaves al
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import cpus
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, Strategy
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Strategy
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._kubelet import containers
 
-
-def pools(machine: Machine, _asked: Collection[Card]) -> Pools:
-    return containers(machine, "distributed", cpus.distributed)
-
-
-STRATEGY = Strategy(pools)
+STRATEGY = Strategy(lambda machine, _asked: containers(machine, "distributed", cpus.distributed))

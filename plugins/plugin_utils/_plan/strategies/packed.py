@@ -5,16 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import cpus
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, Strategy
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Strategy
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._kubelet import containers
 
-
-def pools(machine: Machine, _asked: Collection[Card]) -> Pools:
-    return containers(machine, "packed", lambda model, available, count, _group: cpus.packed(model, available, count))
-
-
-STRATEGY = Strategy(pools)
+STRATEGY = Strategy(
+    lambda machine, _asked: containers(machine, "packed", lambda model, free, count, _group: cpus.packed(model, free, count))
+)
