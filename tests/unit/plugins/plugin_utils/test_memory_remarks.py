@@ -120,20 +120,24 @@ def test_the_watcher_sets_the_variables_of_the_setting(asked, option):
     assert list(wanted.live["environment"]) == option
 
 
-@pytest.mark.parametrize(("nodes", "move"), [("0", True), ("", True), ("", False)])
-def test_a_request_that_adopted_work_cannot_follow_is_said(nodes, move):
-    wanted = adopt.wanted({}, {"npus": [{"memory_nodes": nodes}]}, {**ADOPTING, "move_memory": move})
-    assert ["npu_affinity_move_memory has no effect on running work" in note for note in wanted.notes] == [True] * (move and not nodes)
-    assert json.loads(wanted.files[-1]["content"])["move_memory"] is move
-    assert wanted.live["move_memory"] is move, "a bind with another request differs from the state in force"
+NOTES = [
+    # settings of adoption, memory nodes of the plan, the policy of the CPU manager, and a part of the note
+    ({"move_memory": True}, "0", "none", None),
+    ({"move_memory": True}, "", "none", "npu_affinity_move_memory has no effect on running work"),
+    ({"move_memory": False}, "", "none", None),
+    ({"pods": True}, "0", "none", None),
+    ({"pods": True}, "0", "static", "CPU manager policy static"),
+    ({"pods": True}, "0", None, "this host has no kubelet"),
+]
 
 
-@pytest.mark.parametrize(("policy", "why"), [("none", None), ("static", "CPU manager policy static"), (None, "this host has no kubelet")])
-def test_a_node_without_pods_to_adopt_is_said(policy, why):
+@pytest.mark.parametrize("settings, nodes, policy, note", NOTES)
+def test_a_request_that_adopted_work_cannot_follow_is_said(settings, nodes, policy, note):
     topology = {"kubelet": {"policy": policy} if policy else None}
-    wanted = adopt.wanted(topology, {"npus": [{"memory_nodes": "0"}]}, {**ADOPTING, "pods": True})
-    assert [why in note for note in wanted.notes] == ([True] if why else [])
-    assert json.loads(wanted.files[-1]["content"])["pods"] is True and wanted.live["pods"] is True
+    wanted = adopt.wanted(topology, {"npus": [{"memory_nodes": nodes}]}, {**ADOPTING, **settings})
+    assert [note in text for text in wanted.notes] == ([True] if note else [])
+    written = json.loads(wanted.files[-1]["content"])
+    assert [(written[name], wanted.live[name]) for name in settings] == [(value, value) for value in settings.values()]
     assert wanted.files[-1]["path"] in wanted.restarted[0]["files"]  # the watcher reads it at its next look, up to a minute later
 
 

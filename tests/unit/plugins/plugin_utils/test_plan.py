@@ -69,21 +69,6 @@ def test_a_plan_is_as_in_the_file(case):
         assert defects(topology, made, **{**options, "housekeeping": made["housekeeping"]}) == []
 
 
-ROLES = [
-    ("five cores and more", host([0], nodes=1, cores=5, threads=2), "0,2 1,3-6,8 7 9"),
-    ("three cores: the irq CPUs share one", host([0], nodes=1, cores=3, threads=2), "0-1 2,4 3 5"),
-    ("two cores: as published", host([0], nodes=1, cores=2, threads=4), "0-1 2-5 6 7"),
-    ("siblings far apart: as published", host([0], nodes=1, cores=8, threads=2, numbering="far"), "0-1 2-13 14 15"),
-    ("far apart in a small pool", host([0], nodes=1, cores=3, threads=2, numbering="far"), "0,3 1-2 4 5"),
-]
-
-
-@pytest.mark.parametrize("topology, expected", [row[1:] for row in ROLES], ids=[row[0] for row in ROLES])
-def test_roles_keep_to_cores_of_their_own(topology, expected):
-    assert roles(plan(topology)["npus"][0]) == expected
-    assert defects(topology, plan(topology)) == []
-
-
 DECODE, PREFILL = {"name": "decode", "npus": [4], "roles": {"kv": 2}}, {"name": "prefill", "npus": [0], "roles": {"irq": 4}}
 BY_ADDRESS = {"roles": {"irq": 3}, "workloads": [{"name": "a", "npus": ["05:00.0"], "roles": {"kv": 1, "acl": 2}}]}
 PUBLISHED = ["144-145 146-165 166 167", "0-1 2-21 22 23"]
@@ -213,17 +198,6 @@ def test_npus_and_gpus_of_one_host_share_its_nodes_evenly():
     assert [entry["slice"] for entry in plan(mixed, npus=[1])["npus"]] == ["npu-1.slice", "gpu-1.slice"]
     with pytest.raises(ValueError, match="strategy: topo_affinity cannot divide CPUs over NPUs 0-1 and GPUs 0-1 at once; use auto"):
         plan(mixed, strategy="topo_affinity")
-
-
-def test_a_plan_does_not_move_when_pods_come_and_go():
-    for exclusive in ({"pod/worker": "2-3", "other": {"c": "12"}}, {"pod/worker": "0-15"}):
-        assert plan({**TWO, "kubelet": {"policy": "static", "exclusive": exclusive, "warnings": []}}) == plan(TWO)
-
-
-def test_a_subset_of_cards_has_its_entries_of_the_whole_plan():
-    for topology, options in ((A2, {"cpus": "144-191"}), (TWO, {"housekeeping": "8-15", "min_cpus": 4}), (RING, {})):
-        whole = plan(topology, **options)
-        assert [plan(topology, npus=[number], **options)["npus"] for number in range(2)] == [whole["npus"][:1], whole["npus"][1:2]]
 
 
 MEMORY = [
