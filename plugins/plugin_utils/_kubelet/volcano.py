@@ -192,10 +192,8 @@ def _job(name: str, container: Object, policy: str, replicas: int) -> Object:
 
 
 def numatopology(node: str, topology: Topology) -> Object:
-    """Return what the resource exporter would publish of a node. ``ValueError``: it has no kubelet."""
-    kubelet = topology.get("kubelet")
-    if not kubelet:
-        raise ValueError(f"{node}: there is no kubelet on the host, and a Numatopology describes a node of Kubernetes")
+    """Return what the resource exporter would publish of a node."""
+    kubelet = topology.get("kubelet") or {}
     units = units_of(topology)
     place: dict[str, dict[int, int]] = {
         level: {cpu: number for number, cpus in units.of[level].items() for cpu in cpus_of(cpus)} for level in (NODES, SOCKETS, CORES)
@@ -317,25 +315,17 @@ _UNITS = {
 }
 
 
-class Template(NamedTuple):
-    """Pods of one kind: what they are called, their specification, topology policy and scheduler."""
-
-    title: str
-    spec: Mapping[str, Any]
-    policy: Any
-    scheduler: Any
-
-
 def volcano_check(manifest: Mapping[str, Any], hosts: Mapping[str, Topology] | None = None) -> list[str]:
     """Return sentences on what is wrong with a Pod, a workload with a pod template or a Volcano job; none when all is well.
 
     ``hosts`` maps names of nodes to topologies: one of them has to have the static CPU manager and the policy of the pods. Raises
     ``ValueError`` for what holds no pods.
     """
-    return [sentence for template in _templates(manifest) for sentence in _findings(template, hosts)]
+    return [sentence for template in _templates(manifest) for sentence in _findings(*template, hosts)]
 
 
-def _templates(manifest: object) -> list[Template]:
+def _templates(manifest: object) -> list[tuple[str, Object, object, object]]:
+    """Return the title, specification, topology policy and scheduler of every kind of pods."""
     if not isinstance(manifest, Mapping) or not isinstance(manifest.get("spec"), Mapping):
         raise ValueError(f"expected a manifest with kind and spec; got {type(manifest).__name__}")
     spec = manifest["spec"]
@@ -343,36 +333,35 @@ def _templates(manifest: object) -> list[Template]:
     if "tasks" in spec:
         scheduler = spec.get("schedulerName", SCHEDULER)
         return [
-            Template(f"{title}, task {task.get('name')}", task["template"]["spec"], task.get("topologyPolicy"), scheduler)
-            for task in spec["tasks"]
+            (f"{title}, task {task.get('name')}", task["template"]["spec"], task.get("topologyPolicy"), scheduler) for task in spec["tasks"]
         ]
     pod = manifest if "containers" in spec else spec.get("template")
     if not isinstance(pod, Mapping) or not isinstance(pod.get("spec"), Mapping):
         raise ValueError(f"{title} has neither containers nor a pod template nor tasks; give a Pod, a workload or a Volcano job")
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
-    return [Template(title, pod["spec"], annotations.get(ANNOTATION), pod["spec"].get("schedulerName"))]
+    return [(title, pod["spec"], annotations.get(ANNOTATION), pod["spec"].get("schedulerName"))]
 
 
-def _findings(template: Template, hosts: Mapping[str, Topology] | None) -> Iterator[str]:
-    if template.scheduler != SCHEDULER:
-        yield f"{template.title}: schedulerName is {template.scheduler or 'not set'}; only {SCHEDULER} has the numa-aware plugin."
-    if template.policy is None:
-        yield f"{template.title} has no topology policy; set the annotation {ANNOTATION}, or topologyPolicy of a task of a Volcano job."
-    elif template.policy not in POLICIES:
-        yield f"{template.title}: topology policy {template.policy!r} is not known; known are {', '.join(POLICIES)}."
-    elif hosts is not None and template.policy != "none":
-        yield from _nodes(template, hosts)
-    for container in [*template.spec.get("containers", ()), *template.spec.get("initContainers", ())]:
-        yield from _resources(f"{template.title}, container {container.get('name')}", container.get("resources") or {})
+def _findings(title: str, spec: Object, policy: object, scheduler: object, hosts: Mapping[str, Topology] | None) -> Iterator[str]:
+    if scheduler != SCHEDULER:
+        yield f"{title}: schedulerName is {scheduler or 'not set'}; only {SCHEDULER} has the numa-aware plugin."
+    if policy is None:
+        yield f"{title} has no topology policy; set the annotation {ANNOTATION}, or topologyPolicy of a task of a Volcano job."
+    elif policy not in POLICIES:
+        yield f"{title}: topology policy {policy!r} is not known; known are {', '.join(POLICIES)}."
+    elif hosts is not None and policy != "none":
+        yield from _nodes(title, policy, hosts)
+    for container in [*spec.get("containers", ()), *spec.get("initContainers", ())]:
+        yield from _resources(f"{title}, container {container.get('name')}", container.get("resources") or {})
 
 
-def _nodes(template: Template, hosts: Mapping[str, Topology]) -> Iterator[str]:
+def _nodes(title: str, policy: object, hosts: Mapping[str, Topology]) -> Iterator[str]:
     kubelets = [(name, topology.get("kubelet")) for name, topology in sorted(hosts.items())]
     policies = {name: (kubelet.get("policy"), kubelet.get("topology_policy")) for name, kubelet in kubelets if kubelet}
-    if ("static", template.policy) not in policies.values():
+    if ("static", policy) not in policies.values():
         listed = ", ".join(f"{name} {cpus} and {topology}" for name, (cpus, topology) in policies.items()) or "no node has a kubelet"
         yield (
-            f"{template.title} wants topology policy {template.policy}, and no node has it with the static CPU manager: {listed}. "
+            f"{title} wants topology policy {policy}, and no node has it with the static CPU manager: {listed}. "
             "Set both policies on a node, with role kubelet for example."
         )
 

@@ -71,10 +71,9 @@ def with_slices(applied: Plan) -> Plan:
 
 
 @remark("NPU_BIND_EFFECT")
-def of_npu(record: PlanEntry | None, entry: PlanEntry | None) -> Iterator[str]:
-    """Yield the sentence on one of :func:`pairs`, where it differs."""
-    for step in _steps(record, entry):
-        yield from _sentence([step])
+def of_npu(record: PlanEntry | None, entry: PlanEntry | None) -> list[str]:
+    """Return the sentence on one of :func:`pairs`, where it differs."""
+    return _sentence(_steps(record, entry))
 
 
 def _steps(record: PlanEntry | None, entry: PlanEntry | None) -> Iterator[tuple[str, str]]:
