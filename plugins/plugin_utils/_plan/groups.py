@@ -136,7 +136,7 @@ class Groups:
         """
         return self.local[card.numa] if card.numa in self.machine.nodes else None
 
-    def divide(self, asked: Collection[Card], neighbours: bool, most: int | None = None) -> dict[Card, int]:
+    def divide(self, requested: Collection[Card], neighbours: bool, most: int | None = None) -> dict[Card, int]:
         """Return a pool for every card: the cores of each group in equal shares, which differ by at most one core.
 
         ``neighbours`` also divides nodes without cards, each over the groups nearest to it; ``most`` limits a share to so many
@@ -156,7 +156,7 @@ class Groups:
             small = [card for card, cpus in of_group.items() if cpus.bit_count() < machine.least(card)]
             if not small:
                 pools.update(of_group)
-            elif any(card in asked for card in cards):
+            elif any(card in requested for card in cards):
                 raise ValueError(_too_few(self, home, of_group, small, neighbours))
         return pools
 

@@ -71,7 +71,7 @@ class Node:
 
     @cached_property
     def distances(self) -> Mapping[int, int]:
-        """The distances by node id. Most nodes are never asked."""
+        """The distances by node id. Most are never needed."""
         return distances_of(self.entry) if self.entry else {}
 
 
@@ -380,14 +380,16 @@ def _restrict(machine: Machine, options: Options) -> None:
     if machine.exhausted:
         raise coded_error("NPU_SMI_UNAVAILABLE", "The topology has no online CPU to divide; its problems say what could not be read")
     if options.cpus:
-        asked = mask(options.cpus, "cpus")
-        machine.usable = machine.online & asked
+        requested = mask(options.cpus, "cpus")
+        machine.usable = machine.online & requested
         if machine.exhausted:
             raise coded_error(
                 "NPU_TOO_FEW_CPUS", f"npu_affinity_cpus: none of {options.cpus} is online; online are {text_of(machine.online)}"
             )
-        if asked & ~machine.online:
-            machine.warn("NPU_CPUS_LEFT_OUT", f"npu_affinity_cpus: {text_of(asked & ~machine.online)} are not online and were left out.")
+        if requested & ~machine.online:
+            machine.warn(
+                "NPU_CPUS_LEFT_OUT", f"npu_affinity_cpus: {text_of(requested & ~machine.online)} are not online and were left out."
+            )
     if options.exclude_isolated:
         machine.usable &= ~machine.isolated
         if machine.exhausted:
@@ -416,12 +418,12 @@ def _set_aside(machine: Machine, options: Options) -> None:
                 f"most {options.housekeeping}.",
             )
     elif options.housekeeping:
-        asked = mask(options.housekeeping, "housekeeping")
-        if absent := asked & ~machine.online:
+        requested = mask(options.housekeeping, "housekeeping")
+        if absent := requested & ~machine.online:
             machine.warn("NPU_CPUS_LEFT_OUT", f"npu_affinity_housekeeping: {text_of(absent)} are not online.")
-        if isolated := asked & machine.online & ~allowed:
+        if isolated := requested & machine.online & ~allowed:
             machine.warn("NPU_CPUS_LEFT_OUT", f"npu_affinity_housekeeping: {text_of(isolated)} are isolated and were left out.")
-        machine.housekeeping = asked & allowed
+        machine.housekeeping = requested & allowed
         if machine.smt == "cores":
             machine.housekeeping = machine.whole_cores(machine.cores(machine.housekeeping)) & allowed
     machine.usable &= ~machine.housekeeping

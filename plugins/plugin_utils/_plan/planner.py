@@ -78,7 +78,7 @@ def plan(topology: Topology, *args: Any, **arguments: Any) -> Plan:
     if options.repair:
         keep.spare_housekeeping(machine, applied, options)
     kept = _kept_of(machine, topology, applied, options)
-    asked = _asked(machine, options, kept)
+    requested = _requested(machine, options, kept)
     hidden = listing.join(machine, topology, kept, options) if kept.entries is None and options.repair else []
     machine.in_force = keep.in_force(machine, applied, options)
     if machine.in_force and applied and applied.get("cpus"):
@@ -89,9 +89,9 @@ def plan(topology: Topology, *args: Any, **arguments: Any) -> Plan:
     if kept.entries is not None:
         division = _kept(kept.entries, (applied or {}).get("strategy") or name, beside_workers)
     elif beside_workers:
-        division = _followed(groups, name, reason, options, asked)
+        division = _followed(groups, name, reason, options, requested)
     else:
-        division = _divided(groups, name, reason, options, asked, hidden)
+        division = _divided(groups, name, reason, options, requested, hidden)
     entries = division.entries
     for card, number in kept.numbers.items() if kept.entries is None else ():
         if card in entries:
@@ -118,7 +118,7 @@ def plan(topology: Topology, *args: Any, **arguments: Any) -> Plan:
         "reason": division.reason,
         "cpus": text_of(machine.usable),
         "housekeeping": text_of(machine.housekeeping),
-        "npus": [entries[card] for card in machine.cards if card in asked and card in entries],
+        "npus": [entries[card] for card in machine.cards if card in requested and card in entries],
         "repaired": division.repaired,
         "warnings": list(warnings),
         "quality": quality(groups, division.pools, union(mask(entry["pool"]) for entry in lost), division.floor),
@@ -171,11 +171,11 @@ def _as_published(machine: Machine, options: Options) -> Options:
     return options._replace(repair=False)
 
 
-def _followed(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card]) -> Division:
+def _followed(groups: Groups, name: str, reason: str, options: Options, requested: frozenset[Card]) -> Division:
     """Return a published division next to the workers that make it: what is wrong with it is theirs, and to be looked at."""
     instead = "use npu_affinity_bound_by: host, with in-process binding off"
     try:
-        division = _divided(groups, name, reason, options, asked, ())
+        division = _divided(groups, name, reason, options, requested, ())
         if not division.entries:
             raise ValueError(" ".join(division.warnings))
     except ValueError as error:
@@ -191,7 +191,7 @@ def _followed(groups: Groups, name: str, reason: str, options: Options, asked: f
 
 
 def _choose(machine: Machine, options: Options, unbound: str = "") -> tuple[str, str]:
-    """Return the strategy and one sentence why. ``ValueError`` where one was asked for that cannot plan NPUs and GPUs together.
+    """Return the strategy and one sentence why. ``ValueError`` where the one requested cannot plan NPUs and GPUs together.
 
     ``unbound`` is the architecture of a host on which vLLM-Ascend binds nothing.
     """
@@ -218,7 +218,7 @@ def _choose(machine: Machine, options: Options, unbound: str = "") -> tuple[str,
     return name, f"{name} is the rule for the family {listed}."
 
 
-def _asked(machine: Machine, options: Options, kept: keep.Kept) -> frozenset[Card]:
+def _requested(machine: Machine, options: Options, kept: keep.Kept) -> frozenset[Card]:
     """Return the cards of the option ``npus``, which names them by the numbers of their slices."""
     numbers = {card: kept.numbers.get(card, card.id) for card in machine.cards}
     valid = {*numbers.values(), *(kind_and_number(entry["slice"])[1] for entry in kept.lost)}
@@ -244,31 +244,31 @@ def _kept(entries: Mapping[Card, PlanEntry], strategy: str, beside_workers: bool
     return Division(strategy, "Cards are missing, and the others keep what the plan in force gave them.", pools, entries, [], warnings, [])
 
 
-def _divided(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card], hidden: Iterable[Card]) -> Division:
+def _divided(groups: Groups, name: str, reason: str, options: Options, requested: frozenset[Card], hidden: Iterable[Card]) -> Division:
     """Return what a strategy gives to the cards, repaired or as published; ``hidden`` ones take part, but need not get anything."""
     machine = groups.machine
     changes: list[str] = []
     if not machine.cards:
         made = Pools(name, {})
     elif options.repair:
-        made, changes = repaired(groups, name, STRATEGIES[name], asked, options.strategy == "auto")
+        made, changes = repaired(groups, name, STRATEGIES[name], requested, options.strategy == "auto")
     else:
-        made = STRATEGIES[name].pools(machine, asked)
-    entries, moved, unmet = _entries(machine, made, options, asked.union(hidden))
+        made = STRATEGIES[name].pools(machine, requested)
+    entries, moved, unmet = _entries(machine, made, options, requested.union(hidden))
     if made.strategy != name:
         reason = f"{reason[:-1]}, but npu-smi printed no affinity, which leaves {made.strategy}."
     if made.closer:
         reason = f"{reason[:-1]}, but {made.closer[0].lower()}{made.closer[1:].replace('. Instead', '; instead')}."
     if made.kept:
         reason = f"{reason[:-1]}; {made.kept}."
-    broken = [] if options.repair else violations(groups, made.masks, asked)
+    broken = [] if options.repair else violations(groups, made.masks, requested)
     return Division(made.strategy, reason, made.masks, entries, [*changes, *moved], [*made.warnings, *unmet], broken, made.floor)
 
 
 def _entries(
-    machine: Machine, made: Pools, options: Options, asked: Collection[Card]
+    machine: Machine, made: Pools, options: Options, requested: Collection[Card]
 ) -> tuple[dict[Card, PlanEntry], list[str], list[Sentence]]:
-    """Return the entries of the plan for the cards asked for, with what was repaired of their roles and what could not be.
+    """Return the entries of the plan for the cards requested, with what was repaired of their roles and what could not be.
 
     The published memory node is that of the first CPU of a pool; a repaired plan has all nodes of the pool.
     """
@@ -276,7 +276,7 @@ def _entries(
     moved, sharing_cores, small = [], [], []
     whole = options.repair or options.bound_by == WORKERS
     for card, cpus in made.masks.items():
-        if card not in asked:
+        if card not in requested:
             continue
         pool = made.cpus(card)
         roles, elsewhere, sharing = _roles.arranged(machine, card, pool, options.min_cpus, options.repair)

@@ -51,7 +51,7 @@ class Published(NamedTuple):
     substitutes: list[str]
 
 
-def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Card], auto: bool) -> tuple[Pools, list[str]]:
+def repaired(groups: Groups, name: str, strategy: Strategy, requested: Collection[Card], auto: bool) -> tuple[Pools, list[str]]:
     """Return pools for all cards, and a sentence for every defect of the published ones.
 
     With ``auto`` it is a defect, too, that another division is better.
@@ -75,7 +75,7 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
     if best and machine.in_force:
         best = _stable(groups, best, floor)
     if best is None:
-        best = Division(BY_NODE, masks := groups.divide(asked, neighbours, most), goals.score(groups, masks, floor))
+        best = Division(BY_NODE, masks := groups.divide(requested, neighbours, most), goals.score(groups, masks, floor))
     return _explained(groups, name, given, divisions, best, floor)
 
 

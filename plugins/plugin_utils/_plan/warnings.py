@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What to look at in a plan: where its pools are less than was asked for, a sentence for each kind."""
+"""What to look at in a plan: where its pools are less than was requested, a sentence for each kind."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _reason(groups: Groups, card: Card) -> str:
 
 @remark("NPU_ROLES_SHARED")
 def roles(machine: Machine, sharing_cores: list[Card], small: list[Card]) -> Iterator[str]:
-    """Yield which cards have roles that could not be kept on cores of their own, or that are smaller than asked for."""
+    """Yield which cards have roles that could not be kept on cores of their own, or that are smaller than requested."""
     for sizes in dict.fromkeys(map(machine.sizes, sharing_cores)):
         cards = cards_named(card for card in sharing_cores if machine.sizes(card) == sizes)
         yield f"Pools of {cards} have too few cores to keep {sizes} apart, so these roles run on threads of the same cores."

@@ -37,7 +37,7 @@ class Pools:
 
 
 class Strategy(NamedTuple):
-    """``pools`` returns the pools of the cards asked for, or of more, and raises ``ValueError`` with the published sentence.
+    """``pools`` returns the pools of the cards requested, or of more, and raises ``ValueError`` with the published sentence.
 
     ``auto`` takes the strategy for chips of its ``families``. What the repair may do in its place: divide NUMA nodes without cards
     (``adjacent_nodes``), give at most ``max_cores`` to a pool, and replace pools where npu-smi's affinity contradicts sysfs

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the rules that vLLM-Ascend publishes have in common.
 
-Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``. Hidden NPUs, those that were not asked for, take part when
+Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``. Hidden NPUs, those that were not requested, take part when
 they have allowed CPUs: other processes may use them.
 """
 
@@ -26,11 +26,11 @@ def require_all_online(machine: Machine) -> None:
         )
 
 
-def candidates(machine: Machine, asked: Collection[Card]) -> Iterator[tuple[Card, int]]:
+def candidates(machine: Machine, requested: Collection[Card]) -> Iterator[tuple[Card, int]]:
     """Yield the cards that take part, ascending, with the usable CPUs of their affinity."""
     for card in machine.cards:
         base = mask(card.affinity or "", f"affinity of {card.name}") & machine.usable
-        if base or card in asked:
+        if base or card in requested:
             yield card, base
 
 

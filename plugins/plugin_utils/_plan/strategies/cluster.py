@@ -31,14 +31,14 @@ def poll_cpus(machine: Machine) -> int:
     return machine.nodes[0].cpus & machine.usable & ~1 if 0 in machine.nodes else 0
 
 
-def pools(machine: Machine, asked: Collection[Card]) -> Pools:
+def pools(machine: Machine, requested: Collection[Card]) -> Pools:
     require_all_online(machine)
     if all(card.affinity is None for card in machine.cards):
         return _no_clusters("NPU topo affinity not found.")
     if machine.threads_per_core not in (1, 2):
         return _no_clusters(f"unsupported Thread(s) per core: {machine.threads_per_core}.")
     cards: dict[int, list[Card]] = {}
-    for card, base in candidates(machine, asked):
+    for card, base in candidates(machine, requested):
         nodes = [node.id for node in machine.nodes.values() if node.cpus & base]
         if len(nodes) != 1 or nodes == [NO_NODE]:
             return _no_clusters(f"invalid topo affinity. npu={card.id}, cpus={as_printed(card, base)}.")

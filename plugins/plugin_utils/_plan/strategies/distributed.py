@@ -12,4 +12,4 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import cpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Strategy
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._kubelet import containers
 
-STRATEGY = Strategy(lambda machine, _asked: containers(machine, "distributed", cpus.distributed))
+STRATEGY = Strategy(lambda machine, _: containers(machine, "distributed", cpus.distributed))

@@ -5,7 +5,7 @@
 
 Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, for A3 and for hosts whose topology is not reported.
 
-1. Allowed CPUs ascending; every NPU of the host counts, asked for or not.
+1. Allowed CPUs ascending; every NPU of the host counts, requested or not.
 2. Each gets ``CPUs // NPUs``; the remainder goes to the lowest ids, one CPU each.
 3. NPU n gets the n-th slice. Neither NUMA nodes nor cores are looked at.
 """
@@ -24,7 +24,7 @@ FOR_IRQS = 2
 """So many CPUs less are enough for an A5, which keeps none for interrupts."""
 
 
-def pools(machine: Machine, asked: Collection[Card]) -> Pools:
+def pools(machine: Machine, requested: Collection[Card]) -> Pools:
     require_all_online(machine)
     allowed, total = machine.usable.bit_count(), len(machine.cards)
     size, extra = divmod(allowed, total)
@@ -38,7 +38,7 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
         )
     slices = cut([machine.usable], (size + (number < extra) for number in range(total)))
     for card in machine.cards:
-        if card.place >= total and card in asked:
+        if card.place >= total and card in requested:
             raise coded_error("NPU_UNKNOWN_NPU", f"Invalid NPU id {card.id}, total_npus={total}.")
     return Pools("global_slice", {card: slices[card.place] for card in machine.cards if card.place < total})
 

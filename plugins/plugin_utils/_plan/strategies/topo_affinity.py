@@ -6,7 +6,7 @@
 Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, for A2, 310P and everything but A3 and A5.
 
 1. No affinity at all: global_slice, with a warning.
-2. An NPU starts with the allowed CPUs of its affinity, in the order printed. None for an NPU asked for: error.
+2. An NPU starts with the allowed CPUs of its affinity, in the order printed. None for an NPU requested: error.
 3. If these lie on one node k, the allowed CPUs of node ``(k + 1) mod (number of nodes)`` are added and the list is sorted.
    Looking at a node that does not exist makes it count from then on.
 4. NPUs with the same list share it: sorted, equal runs in id order, the remainder to the last of them. A list of one NPU keeps its
@@ -26,15 +26,15 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._pub
 FALLBACK = Sentence("NPU_NUMA_UNKNOWN", "NPU topo affinity not found. action: fallback to global-slice CPU binding.")
 
 
-def pools(machine: Machine, asked: Collection[Card]) -> Pools:
+def pools(machine: Machine, requested: Collection[Card]) -> Pools:
     if all(card.affinity is None for card in machine.cards):
-        slices = global_slice.pools(machine, asked)
+        slices = global_slice.pools(machine, requested)
         slices.warnings.append(FALLBACK)
         return slices
     require_all_online(machine)
     nodes = {node.id: node.cpus for node in machine.nodes.values() if node.cpus and node.id != NO_NODE}
     sharing: dict[tuple[int, tuple[int, ...]], list[Card]] = {}
-    for card, base in candidates(machine, asked):
+    for card, base in candidates(machine, requested):
         if not base:
             raise coded_error(
                 "NPU_RULE_FAILS",
