@@ -81,9 +81,8 @@ class Machine:
 
     ``usable`` are the CPUs that pools may hold. A core is named by its lowest thread: ``core_of`` maps its CPUs to that, and ``threads``
     has the CPUs at every distance to it, so that cores can be looked at without going through CPUs. Cores with one thread are in neither.
-    ``caches`` and ``sockets`` are the CPUs of each, as far as they are known. ``memory`` is the option, and ``allowed`` keeps the results
-    of :func:`memory`. ``in_force`` are the pools of the plan in force, where it was made with the same options, and ``divided`` the CPUs
-    that could be divided then.
+    ``caches`` and ``sockets`` are the CPUs of each, as far as they are known. ``memory`` is the option. ``in_force`` are the pools of the
+    plan in force, where it was made with the same options, and ``divided`` the CPUs that could be divided then.
     """
 
     online: int
@@ -91,7 +90,6 @@ class Machine:
     isolated: int
     workqueues: int
     usable: int
-    housekeeping: int
     nodes: dict[int, Node]
     core_of: Mapping[int, int]
     threads: list[tuple[int, int]]
@@ -101,22 +99,13 @@ class Machine:
     smt: str
     min_cpus: int
     roles: RoleSizes
+    housekeeping: int = 0
     sockets: list[int] = field(default_factory=list)
     warnings: list[Sentence] = field(default_factory=list)
     roles_of: Mapping[Card, RoleSizes] = field(default_factory=dict)
     memory: str = WIDE
-    allowed: dict[str, str] = field(default_factory=dict)
     in_force: Mapping[Card, int] = field(default_factory=dict)
     divided: int = -1
-
-    @cached_property
-    def of_gpus(self) -> Mapping[str | None, int]:
-        """The nodes that are memory of a GPU, as masks by PCI functions."""
-        owned: dict[str | None, int] = {}
-        for node in self.nodes.values():
-            if node.has_memory and node.owner and "gpu" in node.owner:
-                owned[node.owner["gpu"]] = owned.get(node.owner["gpu"], 0) | 1 << node.id
-        return owned
 
     def distance(self, node: int, other: int) -> int:
         return self.nodes[node].distances.get(other, FAR)
@@ -147,9 +136,7 @@ class Machine:
         With the published sizes, ``min_cpus`` may allow pools in which roles share CPUs.
         """
         sizes = self.sizes(card)
-        if sizes == PUBLISHED or not card.has_roles:
-            return self.min_cpus
-        return max(self.min_cpus, sum(sizes) + 1)
+        return self.min_cpus if sizes == PUBLISHED or not card.has_roles else max(self.min_cpus, sum(sizes) + 1)
 
     def sizes(self, card: Card) -> RoleSizes:
         """Return the sizes of the roles of a card: those of its workload, or of the host."""
@@ -157,8 +144,7 @@ class Machine:
 
     def own_cpus(self, card: Card) -> int:
         """Return the CPUs of a card's own NUMA node as a mask, none where that is not known."""
-        node = None if card.numa is None else self.nodes.get(card.numa)
-        return node.cpus if node else 0
+        return self.nodes[card.numa].cpus if card.numa in self.nodes else 0
 
     @property
     def threads_per_unit(self) -> int:
@@ -207,8 +193,6 @@ class Machine:
     def by_size(self, units: list[int]) -> list[tuple[int, list[int]]]:
         """Return units by their number of usable CPUs, the largest first; most machines have one size only."""
         everything = union(units)
-        if not everything:
-            return []
         if self.joined(everything).bit_count() == everything.bit_count() * self.threads_per_unit:
             return [(self.threads_per_unit, units)]
         of_size = [everything]
@@ -229,10 +213,7 @@ class Machine:
 
     def whole_cores(self, cores: int) -> int:
         """Return all threads of cores, which are given as :meth:`cores` gives them."""
-        cpus = cores
-        for offset, threads in self.threads:
-            cpus |= cores << offset & threads
-        return cpus
+        return cores | union(cores << offset & threads for offset, threads in self.threads)
 
     def other_threads(self, cpus: int) -> int:
         """Return the usable CPUs that are not in a set, but are threads of its cores."""
@@ -245,24 +226,17 @@ def memory(machine: Machine, cpus: int, pci: str | None, mems: str | None = None
     ``mems``, if not given, are the memory nodes of the CPUs, or where they have none all the nearest. A GPU also has its own memory.
     Memory is not bound where the node of the card is not ``located``: the nodes of its CPUs tell nothing of it.
     """
-    gpu_memory = machine.of_gpus.get(pci, 0)
+    gpu_memory = mask_of(node.id for node in machine.nodes.values() if node.has_memory and pci and (node.owner or {}).get("gpu") == pci)
     mems = text_of(gpu_memory | _nearest_memory(machine, cpus)) if mems is None else mems
     if not located and not gpu_memory:
         return {"mems": mems, "memory_nodes": ""}
-    if mems not in machine.allowed:
-        wide = mems and machine.memory == WIDE
-        machine.allowed[mems] = text_of(mask(mems) | _of_sockets(machine, mask(mems))) if wide else mems if machine.memory == STRICT else ""
-    return {"mems": mems, "memory_nodes": machine.allowed[mems]}
+    if mems and machine.memory == WIDE:
+        return {"mems": mems, "memory_nodes": text_of(mask(mems) | _of_sockets(machine, mask(mems)))}
+    return {"mems": mems, "memory_nodes": mems if machine.memory == STRICT else ""}
 
 
 def _nearest_memory(machine: Machine, cpus: int) -> int:
-    nearest = []
-    for node in machine.nodes.values():
-        if node.cpus & cpus:
-            nearest.append(node)
-            cpus &= ~node.cpus
-            if not cpus:
-                break
+    nearest = [node for node in machine.nodes.values() if node.cpus & cpus]
     if nodes := [node.id for node in nearest if node.has_memory]:
         return mask_of(nodes)
     others = [node for node in machine.nodes.values() if node.has_memory and "gpu" not in (node.owner or {})]
@@ -303,7 +277,6 @@ def read(topology: documents.Topology, options: Options) -> Machine:
         isolated=mask(cpus.get("isolated") or "", "cpus.isolated of the topology") & online,
         workqueues=mask(cpus.get("workqueues") or "", "cpus.workqueues of the topology") or online,
         usable=online,
-        housekeeping=0,
         nodes=_nodes(topology, online),
         core_of=core_of,
         threads=threads,
