@@ -51,10 +51,7 @@ class Groups:
         for nodes, cards in sorted(unknown_numa.items(), key=lambda item: (not item[0], item[0])):
             in_force = union(machine.in_force.get(card, 0) for card in cards) & machine.usable
             self._settle(cards, max(nodes or sorted(self.usable), key=lambda node: self._fitness(node, cards, in_force)))
-        self.cards = {home: [] for home in sorted(self.cards)}
-        for card in machine.cards:
-            if card in self.home:
-                self.cards[self.home[card]].append(card)
+        self.cards = {home: [card for card in machine.cards if self.home.get(card) == home] for home in sorted(self.cards)}
 
     def _settle(self, cards: Iterable[Card], home: int) -> None:
         for card in cards:

@@ -46,11 +46,8 @@ def keep(machine: Machine, applied: Plan | None, options: Options, unlisted: Col
     NPUs of the plan that npu-smi never listed are not missing as long as they are ``unlisted`` still (:mod:`_plan.listing`).
     ``applied`` is that plan, of which ``npus`` with ``id``, ``pci`` and ``pool`` are enough. Without PCI functions none can be identified.
     """
-    if not applied or options.replan:
-        return NOTHING
     records = records_of(applied)
-    matched = match(machine.cards, records)
-    if matched is None:
+    if not applied or options.replan or (matched := match(machine.cards, records)) is None:
         return NOTHING
     missing = sorted((record for record in records if not any(record is mine for mine in matched.values())), key=number_of)
     missing = [record if record["pci"] in unlisted else {**record, "unlisted": False} for record in missing]
