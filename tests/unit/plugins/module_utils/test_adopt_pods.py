@@ -134,27 +134,24 @@ def test_pods_that_are_left_alone(machine, files, values, wanted, why):
 
 
 ALLOWED = {"/run/systemd/transient/%s.d/50-DeviceAllow.conf" % os.path.basename(POD): "[Scope]\nDeviceAllow=/dev/davinci1 rwm\n"}
-FINE = {
+ATTEMPTED = {
     "a socket without plugins": ({"/proc/net/unix": "Num\n%s\n" % NRI.replace(" 03 ", " 01 ")}, "davinci1", False),
+    "a device that it loses": ({}, "davinci1", True),
     "a GPU by CDI": ({BUNDLE: json.dumps({"linux": {"devices": [{"path": "/dev/nvidia0", "major": 195}]}})}, "nvidia0", False),
     "devices that systemd allows, by another program": (ALLOWED, "davinci1", True),
 }
 
 
-@pytest.mark.parametrize(("files", "device", "loses"), FINE.values(), ids=FINE)
-def test_what_does_not_prevent_adoption(machine, files, device, loses):
+@pytest.mark.parametrize(("files", "device", "loses"), ATTEMPTED.values(), ids=ATTEMPTED)
+def test_a_pod_is_adopted_unless_it_loses_a_device_by_that(machine, files, device, loses):
     machine.lay(files)
-    machine.runtime.loses = loses
+    machine.runtime.loses, fails = loses, loses and not files
     machine.process(200, POD)
-    assert states(adopt(machine, [pod(machine, 1, devices=[device])], wanted=PODS)) == [("container", "adopted")]
-
-
-def test_a_pod_that_loses_a_device_gets_its_cpus_back(machine):
-    machine.process(200, POD)
-    machine.runtime.loses = True
-    found = adopt(machine, [pod(machine, 1)], wanted=PODS)
-    assert states(found) == [("container", "failed")] and "changed which devices it may open" in found.targets[0].sentence
-    assert (machine.runtime.cpu, machine.cpus(200), machine.exists(previous.PATH)) == ({"cpus": "0-7"}, "0-7", False)
+    found = adopt(machine, [pod(machine, 1, devices=[device])], wanted=PODS)
+    assert states(found) == [("container", "failed" if fails else "adopted")]
+    assert ("changed which devices it may open" in found.targets[0].sentence) == fails
+    cpus = "0-7" if fails else "4-7"
+    assert (machine.runtime.cpu, machine.cpus(200), machine.exists(previous.PATH)) == ({"cpus": cpus}, cpus, not fails)
 
 
 @pytest.mark.parametrize(("policy", "sets"), [("None", {"cpus": "4-7", "mems": "1"}), ("Static", {"cpus": "4-7"})])

@@ -14,8 +14,9 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.placement import Judge
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import choosing, record, services, watching
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import SETTINGS
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import FEATURE, SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.watching import Watcher
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import memory
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN_PATH
@@ -225,6 +226,8 @@ def test_memory_of_work_that_starts_later_moves_on_request(machine, found, move)
     machine.put("/sys/devices/system/node/has_memory", "0-1")
     machine.put("/sys/fs/cgroup" + DOCKER + "/memory.numa_stat", "anon N0=0 N1=0\nfile N0=0 N1=0\n")
     found.function = container(machine)
+    state = {"plan": plan, "live": {"adopt": {"mode": "now", "move_memory": move}}, "expected": []}
+    assert FEATURE.step(machine, state, Choices()).work.scope.wanted["move_memory"] is move, "at a bind, too"
     watching_with(machine, plan, move_memory=move).look()
     assert (machine.cpus(200), machine.mems(DOCKER)) == ("4-7", "1" if move else "0-1")
 

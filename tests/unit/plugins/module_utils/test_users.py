@@ -390,6 +390,7 @@ NEXT = [
     (user([N1], "0", kind="other", unit=None, group="/default/serve"), ADOPT + ", or " + BY_LAUNCH, BY_LAUNCH),
     (user([N0, N1], "9", **OF_DOCKER), "docker update --cpuset-cpus 0-7 serve", WORKLOAD),
     (user([N0, N1], "9", **SESSION), ADOPT + ", or " + WORKLOAD, WORKLOAD),
+    (user([N1], "0", **SESSION, witness="tool"), BY_COMMAND, BY_COMMAND),  # npu-smi alone lists it
 ]
 
 
@@ -403,16 +404,9 @@ def test_the_next_step_is_that_of_whoever_started_it(found, step, elsewhere):
     assert placement([{**found, "around": "0-12"}], PLAN).outside == placement([found], PLAN).outside
 
 
-NOT_ADOPTED = [
-    ("tool", True, BY_COMMAND),
-    ("open", False, "bind with npu_affinity_bound_by: host and npu_affinity_adopt: now, or " + BY_COMMAND),
-]
-
-
-@pytest.mark.parametrize("witness, host_binds, sentence", NOT_ADOPTED, ids=["npu-smi alone lists it", "workers bind themselves"])
-def test_what_cannot_be_adopted_as_it_is(witness, host_binds, sentence):
-    (away,) = placement([user([N1], "0", **SESSION, witness=witness)], PLAN, host_binds=host_binds).outside
-    assert away["next"] == sentence
+def test_workers_that_bind_themselves_need_the_host_to_bind():
+    (away,) = placement([user([N1], "0", **SESSION)], PLAN, host_binds=False).outside
+    assert away["next"] == "bind with npu_affinity_bound_by: host and npu_affinity_adopt: now, or " + BY_COMMAND
 
 
 AROUND = [
