@@ -41,14 +41,12 @@ UNITS = {
 }
 _NO_PROCESS = "no process of it was found"
 _ENDED = "all of its processes ended"
-_NANO = 1e9
 Key = Tuple[int, int]
 """Process and thread."""
 SWITCHES = "status", re.compile(r"^nonvoluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
 MIGRATIONS = "sched", re.compile(r"^se\.nr_migrations\s*:\s*(\d+)", re.MULTILINE)
 """Involuntary context switches and moves to another CPU: the file of a thread that counts them, and how."""
 _PERF = re.compile(r"^(\d+),[^,]*,(?:cpu-migrations|migrations)(?::u)?,", re.MULTILINE)
-PERF_FOLDERS = ["/usr/bin", "/usr/local/bin"]
 WINDOWS = 10
 """A measurement is divided into so many parts, whose values tell how much they vary by themselves."""
 
@@ -88,7 +86,7 @@ def runs(host: Host, pids: Iterable[int]) -> dict[Key, Run]:
 
 def perf_migrations(host: Host, pids: Iterable[int], seconds: float) -> tuple[int | None, str | None]:
     """Return ``(moves to another CPU while so many seconds pass, None)`` as perf counts them, or ``(None, why it could not)``."""
-    perf = host.find_program("perf", PERF_FOLDERS)
+    perf = host.find_program("perf", ["/usr/bin", "/usr/local/bin"])
     if perf is None:
         return None, "this kernel has no /proc/<pid>/sched, and perf is not installed"
     command = [perf, "stat", "-x", ",", "-e", "cpu-migrations", "-p", ",".join(str(pid) for pid in sorted(pids)), "sleep", "%g" % seconds]
@@ -169,7 +167,7 @@ class Workload:
                 self._waited += run.waited - (last and last.waited or 0)
             self._moves += bool(last and last.cpu != run.cpu)
         all_tasks = sum(now[cpu] - before.get(cpu, now[cpu]) for cpu in self._online if cpu in now)
-        self._others += all_tasks - own_time / _NANO
+        self._others += all_tasks - own_time / 1e9
 
     def end_window(self, passed: float) -> None:
         seconds, counters = passed - self._ends[-1][0], self._counters()
@@ -276,29 +274,26 @@ def workloads(host: Host, plan: Plan, processes: Iterable[Process], seconds: flo
     ]
 
 
-def measure(
-    host: Host, plan: Plan, wanted: Iterable[WantedProcesses] = (), seconds: float = 30, interval: float = 1.0, clock: Any = time
-) -> dict[str, Any]:
+def measure(host: Host, plan: Plan, wanted: Iterable[WantedProcesses] = (), seconds: float = 30, interval: float = 1.0) -> dict[str, Any]:
     """Return ``{seconds, workloads, remarks}`` of what happened while about so many seconds passed.
 
     A workload is ``{title, npus, pool, processes, threads, metrics, interrupts, memory}``: ``metrics`` are ``{value, unit, source,
     missing, windows}`` by the names of :data:`UNITS`, where ``missing`` says why there is no value, and ``windows`` are the values of the
     parts of the time, [] for what was read once; ``interrupts`` are per CPU and s; ``memory`` has the tables of
     :func:`threads.memory.tables`. ``wanted``: see :func:`threads.tasks.groups_of`; processes in pods are measured, too.
-    ``interval``: seconds between samples; ``clock`` has ``sleep`` and ``monotonic``. Raises ``ValueError`` for what is not a
-    plan, or asks for an NPU that it does not have.
+    ``interval``: seconds between samples. Raises ``ValueError`` for what is not a plan, or asks for an NPU that it does not have.
     """
     processes, warnings = find(host, plan, groups_of(plan, wanted), pods=True)
     loads = workloads(host, plan, processes, seconds)
-    start, passed, last = clock.monotonic(), 0.0, busy(host)
+    start, passed, last = time.monotonic(), 0.0, busy(host)
     for window in range(1, WINDOWS + 1):
         end, before = seconds * window / WINDOWS, passed
         while passed < end:
-            clock.sleep(max(0.01, min(interval, end - passed)))
+            time.sleep(max(0.01, min(interval, end - passed)))
             now = busy(host)
             for load in loads:
                 load.sample(last, now)
-            last, passed = now, clock.monotonic() - start
+            last, passed = now, time.monotonic() - start
         if passed > before:
             for load in loads:
                 load.end_window(passed)

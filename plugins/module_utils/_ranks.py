@@ -47,11 +47,7 @@ class Accelerator:
     """A device file with the entry of the plan for its NPU or GPU, None where the plan has none."""
 
     def __init__(self, file: str, entry: PlanEntry | None, pci: str = "", uuid: str = "", model: str = "") -> None:
-        self.file = file
-        self.entry = entry
-        self.pci = pci
-        self.uuid = uuid
-        self.model = model
+        self.file, self.entry, self.pci, self.uuid, self.model = file, entry, pci, uuid, model
 
 
 def kind_of(entry: PlanEntry) -> str:

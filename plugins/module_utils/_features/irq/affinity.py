@@ -54,16 +54,13 @@ class Step:
     """
 
     def __init__(self, target: Target, choices: list[str], key: str) -> None:
-        self.target = target
-        self.choices = choices
-        self.key = key
+        self.target, self.choices, self.key = target, choices, key
         self.memory: Memory = {}
         self.settled = False
         self.before: str | None = None
         self.after: str | None = None
         self.online: set[int] = set()
-        self.state = "bound"
-        self.text = ""
+        self.state, self.text = "bound", ""
         self.count: int | None = None
         self.effective: str | None = None
         self.why_left: Callable[[], str] = lambda: ""
@@ -179,8 +176,7 @@ class Row:
     """
 
     def __init__(self, pci: str, npu: int | None = None, title: str = "") -> None:
-        self.id = npu
-        self.pci = pci
+        self.id, self.pci = npu, pci
         self.title = title or (pci if npu is None else "NPU %s (%s)" % (npu, pci))
         self.device: int | None = None
         self.text = ""

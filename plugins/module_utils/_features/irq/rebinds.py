@@ -44,8 +44,7 @@ class Rebinds:
     """The counts of a host. With a ``limit`` of 0 nothing comes to be left where it is, and what is so already is known all the same."""
 
     def __init__(self, host: Host, limit: int = 0) -> None:
-        self.host = host
-        self.limit = limit
+        self.host, self.limit = host, limit
         self.now = int(time.clock_gettime(time.CLOCK_BOOTTIME))
         self.boot = host.read(BOOT) or ""
         self.stopped: list[tuple[str, str]] = []

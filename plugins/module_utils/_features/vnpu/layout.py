@@ -230,9 +230,7 @@ class SoftSplit(step.LiveStep):
 
     def __init__(self, host: Host, wanted: LayoutLive, choices: Choices) -> None:
         step.LiveStep.__init__(self)
-        self.host = host
-        self.choices = choices
-        self.layout = layout_of(wanted)
+        self.host, self.choices, self.layout = host, choices, layout_of(wanted)
         self.report = Report()
         self._before: Snapshot | None = None
         self._made: list[str] = []

@@ -59,8 +59,10 @@ class Life:
     def monotonic(self):
         return float(self.now)
 
-    def measure(self, wanted=(), plan=None, seconds=10):
-        return measure(self.tree.host, plan or PLAN, wanted, seconds, 1.0, self)
+    def measure(self, wanted=(), seconds=10):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_measure, "time", self)
+            return measure(self.tree.host, PLAN, wanted, seconds)
 
 
 def metrics(result, title):
