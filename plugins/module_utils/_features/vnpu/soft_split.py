@@ -46,18 +46,36 @@ def lacking(host: Host, folder: str) -> list[tuple[str, str]]:
 
 
 def compare(comparing: Comparing) -> None:
-    """Compare the layout of this host, and what limits containers, wherever its files come from."""
+    """Compare the layout of this host, and what limits processes that hold an NPU, wherever its files come from.
+
+    Without a vNPU in the plan, HAMi's device plugin brings the files, and their lack is a remark.
+    """
     host, findings, wanted = comparing.host, comparing.findings, comparing.wanted
     live, slices = wanted.live.get("vnpu"), wanted.live.get("slices")
     layout = layout_of(live) if live else None
     if layout:
-        check_layout(findings, host, layout)
-    if wanted.soft_split:
-        vnpus = [vnpu for vnpu in slices.get("vnpus", ()) if "template" not in vnpu] if slices else ()
-        check_soft_split(findings, host, wanted.soft_split, vnpus, comparing.idle, layout.files if layout else ())
+        _check_layout(findings, host, layout)
+    if not wanted.soft_split:
+        return
+    vnpus = [vnpu for vnpu in slices.get("vnpus", ()) if "template" not in vnpu] if slices else []
+    _check_files(findings, host, wanted.soft_split, vnpus, layout.files if layout else ())
+    others = users(host)
+    for vnpu in vnpus:
+        inside = [user for user in others if in_group(user["group"], vnpu["slice"])]
+        others = [user for user in others if user not in inside]
+        limiter = vnpu.get("limiter")
+        members = _commands(user for user in inside if not limiter or not in_group(user["group"], limiter))
+        if members:
+            _check_library(findings, host, "vNPU " + vnpu["name"], members, findings.devices.get(vnpu["slice"]))
+            if limiter and limiter not in comparing.idle:
+                _check_limiter(findings, host, vnpu, members)
+    for user in others:
+        members = {pid: name for pid, name in _commands([user]).items() if any(text.startswith(QUOTA) for text in started_with(host, pid))}
+        if members:
+            _check_library(findings, host, user["group"].rpartition("/")[2] or "/", members)
 
 
-def check_layout(findings: Findings, host: Host, layout: Layout) -> None:
+def _check_layout(findings: Findings, host: Host, layout: Layout) -> None:
     """Compare the directories and files for soft split; a file that someone else placed is drift with the reason why it stays."""
     try:
         report = look(host, layout)
@@ -79,31 +97,6 @@ def check_layout(findings: Findings, host: Host, layout: Layout) -> None:
         else:
             findings.same("files", path)
     findings.remarks += coded("NPU_VNPU_UNSURE", report.warnings)
-
-
-def check_soft_split(
-    findings: Findings, host: Host, folder: str, vnpus: Sequence[Mapping[str, Any]] = (), idle: Iterable[str] = (), ours: Iterable[str] = ()
-) -> None:
-    """Compare the files in ``folder``, and the processes that hold an NPU, with what limits them.
-
-    ``vnpus`` are those of the plan: ``[{name, slice, limiter}]``. Without one, HAMi's device plugin brings the files, and their lack is a
-    remark. ``idle`` are units that are known not to run, ``ours`` files that are compared otherwise.
-    """
-    _check_files(findings, host, folder, vnpus, ours)
-    others = users(host)
-    for vnpu in vnpus:
-        inside = [user for user in others if in_group(user["group"], vnpu["slice"])]
-        others = [user for user in others if user not in inside]
-        limiter = vnpu.get("limiter")
-        members = _commands(user for user in inside if not limiter or not in_group(user["group"], limiter))
-        if members:
-            _check_library(findings, host, "vNPU " + vnpu["name"], members, findings.devices.get(vnpu["slice"]))
-            if limiter and limiter not in idle:
-                _check_limiter(findings, host, vnpu, members)
-    for user in others:
-        members = {pid: name for pid, name in _commands([user]).items() if any(text.startswith(QUOTA) for text in started_with(host, pid))}
-        if members:
-            _check_library(findings, host, user["group"].rpartition("/")[2] or "/", members)
 
 
 def _commands(group: Iterable[NpuUser]) -> dict[int, str]:

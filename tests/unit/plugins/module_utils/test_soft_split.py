@@ -13,9 +13,10 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Comparing, Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices import drift
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.soft_split import check_soft_split, require
+from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.soft_split import require
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from tests.fakes.confined import confined, read_only
 from tests.fakes.kernel import FOLDER, REGION, restored, sha, split as bind
@@ -195,10 +196,13 @@ def process(tree, pid, group, comm="python", maps=MAPS, environ="", device="/dev
         os.symlink(device, tree.root + folder + "/fd/40")
 
 
-def compared(tree, *vnpus, **others):
+def compared(tree, *vnpus, idle=(), files=()):
     """Return what a comparison finds, and its drift as a result has it."""
-    findings = Findings()
-    check_soft_split(findings, tree.host, FOLDER, vnpus, **others)
+    findings, live = Findings(), {"slices": {"vnpus": vnpus}}
+    if files:
+        names = [{"name": name, "sha256": "0" * 64} for name in files]
+        live["vnpu"] = {"folder": FOLDER, "shared_region": REGION, "shared_mode": "1777", "files": names}
+    FEATURE.compare(Comparing(findings, tree.host, {"npus": []}, Wanted(live=live, soft_split=FOLDER), set(), set(), idle))
     return findings, [result_of(finding) for finding in findings.drift]
 
 
@@ -239,7 +243,7 @@ def test_without_planned_vnpus_missing_hami_files_are_a_remark(tree):
     found, rows = compared(tree)
     said = LIBRARY_FILE + " is not there (the library that limits containers): until HAMi's device plugin has placed"
     assert rows == [] and found.remarks[1].startswith(said)
-    assert compared(tree, ours=[LIBRARY_FILE, PRELOAD_FILE])[0].remarks == []
+    assert compared(tree, files=["libvnpu.so"])[0].remarks == []
 
 
 def test_a_container_in_a_vnpu_slice_must_load_the_library(tree):
