@@ -158,10 +158,14 @@ class Values:
     def check(self, recorded: Mapping[str, ValueRecord]) -> None:
         """Raise ``ValueError`` where a section of previous.json could not be restored."""
         require_shape(recorded, {str: {"original": str, "given": [str]}}, "it")
-        for key in recorded:
-            sections.check_path(key)
-            if not self._setting_of(key):
-                raise ValueError("'%s' is not a setting" % key)
+        for key, entry in recorded.items():
+            self.check_value(key, [entry["original"], *entry["given"]])
+
+    def check_value(self, key: str, values: Sequence[str]) -> None:
+        """Raise ``ValueError`` for a key that is none, and for values that it cannot have: its original, and what was given."""
+        sections.check_path(key)
+        if not self._setting_of(key):
+            raise ValueError("'%s' is not a setting" % key)
 
     def _setting_of(self, key: str) -> str | None:
         return next((name for name, setting in self.settings.items() if fnmatch.fnmatchcase(key, setting.path)), None)

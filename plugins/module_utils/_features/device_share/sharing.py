@@ -113,14 +113,12 @@ class Shares(Values):
             if self.silent:
                 raise ValueError("device share differs from the settings: " + "; ".join(self.failures()))
 
-    def check(self, recorded: Mapping[str, Any]) -> None:
-        require_shape(recorded, {str: {"original": str, "given": [str]}}, "it")
-        for key, entry in recorded.items():
-            if key in FILES:
-                record = json_of(entry["original"])
-                sections.check_files({} if record is None else {key: record})
-            elif not (_KEY.match(key) and {entry["original"], *entry["given"]} <= set(_ENABLED)):
-                raise ValueError("'%s' is not a chip whose device share is on or off" % key)
+    def check_value(self, key: str, values: Sequence[str]) -> None:
+        if key in FILES:
+            record = json_of(values[0])
+            sections.check_files({} if record is None else {key: record})
+        elif not (_KEY.match(key) and set(values) <= set(_ENABLED)):
+            raise ValueError("'%s' is not a chip whose device share is on or off" % key)
 
     def retry(self, boot: bool = False) -> None:
         self._boot = boot

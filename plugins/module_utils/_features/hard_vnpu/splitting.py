@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypeVar
 
 from ..._base.findings import UNREADABLE, Cause
 from ..._base.outside import require_shape
@@ -67,17 +67,16 @@ class HardVnpus(Values):
 
     def wanted(self, host: Host, live: Mapping[str, Any]) -> dict[str, str]:
         require_shape(live, {"values": {str: str}, "npu_smi": str, "timeout": int}, "it")
-        self.check({key: {"original": value, "given": []} for key, value in live["values"].items()})
+        for key, value in live["values"].items():
+            self.check_value(key, [value])
         self._npu_smi, self._timeout = live["npu_smi"] or self._npu_smi, live["timeout"]
         self._asked = set(live["values"])
         return dict(live["values"])
 
-    def check(self, recorded: Mapping[str, Any]) -> None:
-        require_shape(recorded, {str: {"original": str, "given": [str]}}, "it")
-        for key, entry in recorded.items():
-            for value in [entry["original"], *entry["given"]]:
-                if not (value in _SWITCHES[key] if key in _SWITCHES else _KEY.match(key) and value_of(parts_of(value)) == value):
-                    raise ValueError("'%s: %s' is neither the hard vNPUs of an NPU nor a switch of the driver" % (key, value))
+    def check_value(self, key: str, values: Sequence[str]) -> None:
+        for value in values:
+            if not (value in _SWITCHES[key] if key in _SWITCHES else _KEY.match(key) and value_of(parts_of(value)) == value):
+                raise ValueError("'%s: %s' is neither the hard vNPUs of an NPU nor a switch of the driver" % (key, value))
 
     def read(self, host: Host, key: str) -> str | None:
         if key in _SWITCHES:

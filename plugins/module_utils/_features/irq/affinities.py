@@ -123,13 +123,11 @@ class Affinities(Values):
         for irq, step in pending.items():
             step.compare_count(host, sum(counts[irq].values()) if irq in counts else None)
 
-    def check(self, recorded: Mapping[str, Any]) -> None:
-        require_shape(recorded, {str: {"original": str, "given": [str]}}, "it")
-        for key, entry in recorded.items():
-            if not _KEY.match(key):
-                raise ValueError("'%s' is nothing that has an affinity" % key)
-            for cpus in [entry["original"], *entry["given"]]:
-                expand(cpus, key)
+    def check_value(self, key: str, values: Sequence[str]) -> None:
+        if not _KEY.match(key):
+            raise ValueError("'%s' is nothing that has an affinity" % key)
+        for cpus in values:
+            expand(cpus, key)
 
     def read(self, host: Host, key: str) -> str | None:
         if key not in self._steps and not self._searched:
