@@ -13,6 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
+from ansible.module_utils.parsing.convert_bool import boolean
+
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import product, superpods, switches, trees
@@ -124,7 +126,7 @@ def checked(request: object) -> Request:
     if not given["cpus"] and not npus:
         raise ValueError("cpus and npus: a task needs at least one CPU or one NPU; both are 0")
     given["mode"] = given["mode"] or mode
-    given["kubernetes"] = bool(given["kubernetes"])
+    given["kubernetes"] = _truth("kubernetes", given["kubernetes"])
     given["switch"] = None if given["switch"] is None else _switch(given["switch"])
     given["superpod"] = None if given["superpod"] is None else _superpod(given["superpod"], npus, replicas, given["family"])
     given["tree"] = None if given["tree"] is None else _tree(given["tree"], npus, replicas)
@@ -174,7 +176,7 @@ def _superpod(given: object, npus: int, replicas: int, family: str) -> SuperPods
     for name, least in (("sp_block", 1), ("reserve_nodes", 0), ("ra_block", 1), ("super_pod_size", 0)):
         if name != "super_pod_size" or fields[name] is not None:
             fields[name] = number_of(name, fields[name], least)
-    fields |= {name: bool(fields[name]) for name in ("soft", "ub_memory")}
+    fields |= {name: _truth(name, fields[name]) for name in ("soft", "ub_memory")}
     fields["service"] = None if fields["service"] is None else _service(fields["service"])
     superpod = SuperPods(**fields)
     if family == superpods.ATLAS_950:
@@ -218,6 +220,13 @@ def number_of(name: str, value: object, least: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise ValueError(f"{name}: expected a whole number of {least} or more; got {value!r}")
     return number
+
+
+def _truth(name: str, value: object) -> bool:
+    try:
+        return bool(boolean(value or False))
+    except TypeError:
+        raise ValueError(f"{name}: expected true or false; got {value!r}") from None
 
 
 def of_superpod(single: Collection[int], per_task: int | None, replicas: int | None, sp_block: int | None, node_npus: int) -> str | None:

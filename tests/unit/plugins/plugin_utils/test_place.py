@@ -83,6 +83,7 @@ CLOSE = {**RING, "kubelet": kubelet(BEST, "0-15", topology_options={"prefer-clos
 # A host, the request, and NPUs, CPUs and NUMA nodes of its tasks.
 TASKS = [
     ("chips, CPUs and NUMA nodes belong together", a2(busy=(0, 1)), {"npus": 2, "cpus": 20, "policy": SINGLE}, "2-3 96-115 4"),
+    ("texts for switches", a2(), {"npus": "1", "cpus": "20", "policy": BEST, "kubernetes": "false"}, "0 144-163 6"),
     ("CPUs near the NPUs without a policy", a2(), {"npus": 1, "cpus": 20}, "0 144-163 6"),
     ("a kubelet without topology policy takes the first", a2(kubelet=kubelet("none")), {"npus": 1, "cpus": 20}, "0 0-19 0"),
     ("one with a policy looks at the NPUs", a2(kubelet=kubelet(BEST)), {"npus": 1, "cpus": 20}, "0 144-163 6"),
@@ -257,7 +258,12 @@ NETWORKS = [
     ("one shared switch", BUSY, whole(6, **switch(version="2.0", shared_switches=1, states=ILL)), "h08 h09 h10 h11 h04 h05"),
     ("five hosts: two blocks and the reserve", PODS, whole(4, **superpod(sp_block=16, reserve_nodes=1)), "h01 h02 h03 h04"),
     ("a reserve that moves a job", PODS, whole(4, **superpod(sp_block=16, reserve_nodes=2)), "h08 h09 h01 h02"),
-    ("too few blocks", PODS, whole(12, **superpod(sp_block=16)), "select super pod failed, required 6, total 4: blocks of 2 hosts"),
+    (
+        "too few blocks",
+        PODS,
+        whole(12, **superpod(sp_block=16, soft="no")),
+        "select super pod failed, required 6, total 4: blocks of 2 hosts",
+    ),
     ("pieces of blocks", PODS, whole(9, **superpod(sp_block=24, soft=True)), "h08 h09 h10 h01 h02 h03 h04 h05 h11"),
     (
         "and too few hosts",
@@ -379,6 +385,7 @@ BAD = [
     ({}, "cpus and npus: a task needs at least one CPU or one NPU"),
     ({"cpus": 1.5}, "cpus: expected a whole number of 0 or more; got 1.5"),
     ({"cpus": True}, "cpus: expected a whole number of 0 or more; got True"),
+    ({"cpus": 1, "kubernetes": "maybe"}, "kubernetes: expected true or false; got 'maybe'"),
     ({"cpus": 1, "limit": 0}, "limit: expected a whole number of 1 or more; got 0"),
     ({"cpus": 1, "replicas": "0"}, "replicas: expected a whole number of 1 or more; got '0'"),
     ({"cpus": 1, "policy": "strict"}, "policy: expected one of none, best-effort"),
