@@ -86,8 +86,8 @@ FORBIDDEN = [
 
 @pytest.mark.parametrize(("planned", "apart", "cpus"), FORBIDDEN)
 def test_queues_avoid_cpus_that_belong_to_others_or_are_isolated(planned, apart, cpus):
-    feature = wanted(planned, {**topology(function(), **apart), **ONE_NODE}).live["functions"]
-    assert feature == ({FIRST: cpus} if cpus else {})
+    functions = wanted(planned, {**topology(function(), **apart), **ONE_NODE}).live["functions"]
+    assert functions == ({FIRST: cpus} if cpus else {})
 
 
 LEFT_OUT = "CPUs 8-15 of node 1 are neither kept for the system nor among those that the plan divides (0-7); add some to "
