@@ -69,9 +69,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         file: str | None
         known_by: str
 
-    class UsedNpu(TypedDict):
-        kind: str
-        id: int
+    UsedNpu = TypedDict("UsedNpu", {"kind": str, "id": int})
 
     class Npu(UsedNpu):
         """An NPU or GPU of a topology. ``driver`` is the one that is bound to its PCI function, ``parts`` are its hard vNPUs."""
@@ -92,9 +90,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         parts: List[Any]
         mig: NotRequired[List[str]]
 
-    class PciDevice(TypedDict):
-        family: str
-        numa: int | None
+    PciDevice = TypedDict("PciDevice", {"family": str, "numa": int | None})
 
     class Unlisted(PciDevice):
         """An accelerator on the bus that its tool does not list."""
@@ -334,11 +330,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         devices: NotRequired[Dict[str, str]]
         switches: NotRequired[Dict[str, str]]
 
-    class BoundWorkload(TypedDict):
-        name: str
-        slice: str
-        npus: List[str]
-        engine: NotRequired[str]
+    BoundWorkload = TypedDict("BoundWorkload", {"name": str, "slice": str, "npus": List[str], "engine": NotRequired[str]})
 
     class SlicesLive(TypedDict):
         method: str
@@ -347,11 +339,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         vnpus: List[Dict[str, Any]]
         bound_by: str
 
-    class AdoptLive(TypedDict):
-        mode: str
-        move_memory: bool
-        pods: bool
-        environment: Dict[str, bool]
+    AdoptLive = TypedDict("AdoptLive", {"mode": str, "move_memory": bool, "pods": bool, "environment": Dict[str, bool]})
 
     class WantedProcesses(TypedDict, total=False):
         """Processes whose threads are placed: those of a slice or unit, of numbers, or with a device of the NPUs open."""
@@ -368,12 +356,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         memory: str
         memory_limit: int
 
-    class DeviceShareLive(TypedDict):
-        npus: List[Any]
-        ignore_busy: bool
-        npu_smi: str
-        timeout: int
-        wait: int
+    DeviceShareLive = TypedDict("DeviceShareLive", {"npus": List[Any], "ignore_busy": bool, "npu_smi": str, "timeout": int, "wait": int})
 
     class HardVnpuLive(TypedDict):
         """``values``: the hard vNPUs of each NPU, by NPU ID and chip, and the switches of the driver."""
@@ -394,19 +377,9 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         mode: str
         functions: Dict[str, str]
 
-    class LayoutFile(TypedDict):
-        name: str
-        sha256: str
-
-    class LayoutLive(TypedDict):
-        folder: str
-        shared_region: str
-        shared_mode: str
-        files: List[LayoutFile]
-
-    class KubeletLive(TypedDict):
-        path: str
-        content: str
+    LayoutFile = TypedDict("LayoutFile", {"name": str, "sha256": str})
+    LayoutLive = TypedDict("LayoutLive", {"folder": str, "shared_region": str, "shared_mode": str, "files": List[LayoutFile]})
+    KubeletLive = TypedDict("KubeletLive", {"path": str, "content": str})
 
     class Live(TypedDict, total=False):
         """What the features that are present want of the running host."""
@@ -472,13 +445,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         then: str | None
         sentence: str | None
 
-    class DifferingUser(TypedDict):
-        user: str
-        npus: str
-        cpus: str
-        mems: str
-        slice: str | None
-        now: str | None
+    DifferingUser = TypedDict("DifferingUser", {"user": str, "npus": str, "cpus": str, "mems": str, "slice": str | None, "now": str | None})
 
     class Difference(TypedDict):
         """A plan next to the one in force."""
@@ -615,9 +582,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         pools: Dict[str, str]
         hosts: List[str]
 
-    class NextStep(TypedDict):
-        command: str
-        purpose: str
+    NextStep = TypedDict("NextStep", {"command": str, "purpose": str})
 
     class Summary(TypedDict):
         """The results of a run for all hosts: ``states`` has the hosts by state."""
