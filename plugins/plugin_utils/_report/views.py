@@ -43,9 +43,6 @@ if TYPE_CHECKING:
         outside: bool
 
 
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
-
 Key = tuple[str, str, int]
 """What an NPU is recognised by: kind, PCI function, and which one of that function (a Duo card has two NPUs on one)."""
 View = dict[str, Any]
