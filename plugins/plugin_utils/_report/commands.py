@@ -147,8 +147,7 @@ def _options(arguments: Mapping[str, Any]) -> Iterator[str]:
 
 def relative(source: str) -> str:
     """Return the path of an inventory from the folder of this run, if it is below that."""
-    here = f"{os.getcwd()}{os.sep}"
-    return source.removeprefix(here) if source.startswith(here) else source
+    return source.removeprefix(f"{os.getcwd()}{os.sep}")
 
 
 def _extra(name: str, value: Any) -> str:

@@ -131,12 +131,12 @@ def _cases(result: Record) -> Iterator[Case]:
             if entry is None:
                 yield Case(kind, name)
             elif why:
-                yield Case(kind, name, "skipped", f"{entry['sentence']}; {why}", npu=_whose(entry))
+                yield Case(kind, name, "skipped", f"{entry['sentence']}; {why}", npu=_npu_of(entry))
             else:
-                yield Case(kind, name, "failure", entry["sentence"], entry["cause"], _whose(entry))
+                yield Case(kind, name, "failure", entry["sentence"], entry["cause"], _npu_of(entry))
 
 
-def _whose(entry: Drift) -> str:
+def _npu_of(entry: Drift) -> str:
     """Return the NPU of a drift, where it belongs to one."""
     device = str(entry["device"]).upper()
     return "" if entry["npu"] is None else f"{device} {entry['npu']}" + (f" (PCI {entry['pci']})" if entry["pci"] else "")

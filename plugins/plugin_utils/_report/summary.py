@@ -31,9 +31,9 @@ if TYPE_CHECKING:
         SummaryOfPlan,
     )
 
-LOOKED = ("reached", "gathered", "verified", "measured", "packed")
+QUERYING = ("reached", "gathered", "verified", "measured", "packed")
 """What the tasks register that look at a host."""
-GIVEN_UP = "a task failed or lost the connection, and the tasks after it did not run. Run again when the host answers."
+INCOMPLETE = "a task failed or lost the connection, and the tasks after it did not run. Run again when the host answers."
 BATCHED = ("bind", "rollback")
 OUTSIDE = "bound, workloads not"
 """The host is as bound, and what uses its NPUs runs on other CPUs."""
@@ -142,14 +142,14 @@ def _one_machine(hosts: Mapping[str, Host]) -> Iterator[tuple[str, list[str]]]:
 
 def judged(host: Host, playbook: str, check: bool) -> Judged:
     """Return the state of a host with its reasons."""
-    verdict = _noted(host, playbook)
-    return verdict or (_lost(host) if any(_registered(host, name).get("lost") for name in LOOKED) else JUDGES[playbook](host, check))
+    verdict = _failed_or_refused(host, playbook)
+    return verdict or (_lost(host) if any(_registered(host, name).get("lost") for name in QUERYING) else JUDGES[playbook](host, check))
 
 
 def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> SummaryOfHost:
     state, reasons = judged(host, playbook, check)
     if lost and state not in FAILURES:
-        state, reasons = "unreachable", [GIVEN_UP]
+        state, reasons = "unreachable", [INCOMPLETE]
     verified = _registered(host, "verified")
     lenient = playbook == "report" or (state in DIFFERING and not verified.get("drift_fails", True))
     must = {OUTSIDE} if verified.get("workloads_fail") else set()
@@ -174,7 +174,7 @@ def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> Sum
     }
 
 
-def _noted(host: Host, playbook: str) -> Judged | None:
+def _failed_or_refused(host: Host, playbook: str) -> Judged | None:
     """Return what a task noted because it failed, or why the host is refused; None for a host that got through."""
     refused = [f"{sentence} [NPU_SETTING_INVALID]" for sentence in host.get("__npu_affinity_refused") or ()]
     failure = host.get("__npu_affinity_failure")
@@ -337,7 +337,7 @@ def _adopted_users(host: Host) -> list[Mapping[str, Any]]:
 
 
 def _lost(host: Host) -> Judged:
-    results = [_registered(host, name) for name in LOOKED]
+    results = [_registered(host, name) for name in QUERYING]
     return "unreachable", [next((result["msg"] for result in results if result.get("lost")), "it did not answer")]
 
 
@@ -451,9 +451,9 @@ def _next(document: Summary, hosts: Mapping[str, Host], start: Start, run: str) 
             settings[HEALTH] = ""
         yield _step(start, start.line(undo, limit=",".join(names), settings=settings), UNDO[undo])
     meant = next((to for host in hosts.values() if (to := _registered(host, "resolved").get("to"))), "")
-    astray = [name for name, host in hosts.items() if playbook == "rollback" and _is_astray(host)]
-    if astray and not (meant and all(_registered(hosts[name], "history").get("entries") == [] for name in astray)):
-        yield _step(start, start.line("history", _limit(astray, hosts, start)), NO_ENTRY)
+    lacking = [name for name, host in hosts.items() if playbook == "rollback" and _lacks_entry(host)]
+    if lacking and not (meant and all(_registered(hosts[name], "history").get("entries") == [] for name in lacking)):
+        yield _step(start, start.line("history", _limit(lacking, hosts, start)), NO_ENTRY)
     file = next((str(host["npu_affinity_plan_file"]) for host in hosts.values() if host.get("npu_affinity_plan_file")), "")
     reviewed = f"{file.removesuffix('.json').removesuffix('.md')}.json" if file and playbook == "plan" else ""
     unbindable = {name for name, host in hosts.items() if document["hosts"][name]["state"] == "refused" or _refusals(host)}
@@ -461,7 +461,7 @@ def _next(document: Summary, hosts: Mapping[str, Host], start: Start, run: str) 
     corrected = _without_refused(document, hosts, start, meant)
     for to_run, after, wanted, purpose in NEXT:
         waiting = unbindable if purpose == CORRECTED and playbook == "verify" else ()
-        names = [name for name, entry in document["hosts"].items() if (entry["state"] in wanted or name in waiting) and name not in astray]
+        names = [name for name, entry in document["hosts"].items() if (entry["state"] in wanted or name in waiting) and name not in lacking]
         given = {"npu_affinity_reviewed": reviewed} if to_run == "bind" and reviewed else {TO: meant} if meant else {}
         if purpose == ADOPT:
             given = {"npu_affinity_adopt": "now"}
@@ -470,7 +470,7 @@ def _next(document: Summary, hosts: Mapping[str, Host], start: Start, run: str) 
             names = [name for name in names if name not in unbindable]
         if playbook not in after or not names or (to_run and predicted):
             continue
-        is_part = start.limit or purpose == ADOPT or (unbindable if to_run == "bind" else not to_run and (astray or corrected != start))
+        is_part = start.limit or purpose == ADOPT or (unbindable if to_run == "bind" else not to_run and (lacking or corrected != start))
         if purpose == CORRECTED:  # a page and a file for review are of all hosts
             is_part = not (file or playbook == "report")
         limit = _limit(names, hosts, start, SHOWN if purpose == CORRECTED else len(hosts)) if is_part else ""
@@ -486,7 +486,7 @@ def _limit(names: Sequence[str], hosts: Collection[str], start: Start, most: int
     return ",".join(shown) if others and len(shown) <= most else ""
 
 
-def _is_astray(host: Host) -> bool:
+def _lacks_entry(host: Host) -> bool:
     """Whether npu_affinity_to means nothing in the history of a host. Where the last run is not known, other hosts need correction."""
     resolved, gathered = _registered(host, "resolved"), _registered(host, "gathered")
     if resolved.get("refusal"):
