@@ -71,11 +71,6 @@ def test_drift_over_time_is_counted_by_cause_and_in_order():
     ]
 
 
-def test_what_is_no_run_is_refused():
-    with pytest.raises(ValueError, match="runs: a run has its name in 'name'"):
-        timeline([{"host": "a"}])
-
-
 def differs(kind, name, expected, found, cause, device=None):
     """A drift as module binding_info returns it."""
     findings = Findings()

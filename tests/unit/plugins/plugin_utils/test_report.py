@@ -316,15 +316,14 @@ def test_what_cannot_be_drawn_is_in_the_table_all_the_same(damage, why):
 
 
 NAMELESS = "a record of a host has its name in 'host'"
+NO_RUN = "runs: a run has its name in 'name'"
+WRONG = [([{"topology": {}}], [], NAMELESS), (["node1"], [], NAMELESS), ([{"host": "a"}] * 2, [], "host a has two records")]
 
 
-@pytest.mark.parametrize(
-    ("records", "error"),
-    [([{"topology": {}}], NAMELESS), (["node1"], NAMELESS), ([{"host": "a"}, {"host": "a"}], "host a has two records")],
-)
-def test_wrong_records_are_named(records, error):
+@pytest.mark.parametrize(("records", "runs", "error"), [*WRONG, ([], [{"host": "a"}], NO_RUN)])
+def test_wrong_records_and_runs_are_named(records, runs, error):
     with pytest.raises(ValueError, match=re.escape(error)):
-        report_html(records)
+        report_html(records, runs=runs)
 
 
 def test_process_memory_comes_from_the_record_and_measurements():
