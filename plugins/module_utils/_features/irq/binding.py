@@ -31,7 +31,7 @@ from .affinity import Row, Step, grouped
 if TYPE_CHECKING:
     import argparse
 
-    from ..._base.documents import AppliedState, PlanEntry
+    from ..._base.documents import AppliedState, Plan, PlanEntry
 
 CQ = "cq_update_irq"
 WORKQUEUES = ("dev%d_sq_send_wq", "dev%d_sq_fair_wq")
@@ -71,7 +71,7 @@ class Interrupts(Affinities):
         self._plan = PLAN
         self._sending: dict[int, tuple[Row, str]] = {}
 
-    def of_state(self, state: AppliedState) -> dict[str, Any] | None:
+    def of_state(self, state: AppliedState) -> dict[str, Plan] | None:
         return {"plan": state["plan"]} if Affinities.of_state(self, state) and state["plan"] else None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -82,7 +82,7 @@ class Interrupts(Affinities):
         self._plan = options.plan
         Affinities.begin(self, host, options)
 
-    def applied(self, host: Host) -> dict[str, Any] | None:
+    def applied(self, host: Host) -> dict[str, Plan] | None:
         plan = read(host, self._plan)
         return None if plan is None else {"plan": plan}
 

@@ -10,7 +10,7 @@ that got its devices another way runs without any limit, and nothing else report
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Iterable, Mapping, Sequence
 
 from ..._base.findings import EDIT, OLD_PROCESS, Cause, Device, Findings, coded
 from ..._host.host import Host
@@ -58,7 +58,7 @@ def compare(comparing: Comparing) -> None:
     if not wanted.soft_split:
         return
     vnpus = [vnpu for vnpu in slices.get("vnpus", ()) if "template" not in vnpu] if slices else []
-    _check_files(findings, host, wanted.soft_split, vnpus, layout.files if layout else ())
+    _check_files(findings, host, wanted.soft_split, [vnpu["name"] for vnpu in vnpus], layout.files if layout else ())
     others = users(host)
     for vnpu in vnpus:
         inside = [user for user in others if in_group(user["group"], vnpu["slice"])]
@@ -68,7 +68,7 @@ def compare(comparing: Comparing) -> None:
         if members:
             _check_library(findings, host, "vNPU " + vnpu["name"], members, findings.devices.get(vnpu["slice"]))
             if limiter and limiter not in comparing.idle:
-                _check_limiter(findings, host, vnpu, members)
+                _check_limiter(findings, host, "limiter of vNPU " + vnpu["name"], limiter, members)
     for user in others:
         members = {pid: name for pid, name in _commands([user]).items() if any(text.startswith(QUOTA) for text in started_with(host, pid))}
         if members:
@@ -103,15 +103,14 @@ def _commands(group: Iterable[NpuUser]) -> dict[int, str]:
     return {process["pid"]: process["command"] for user in group for process in user["processes"]}
 
 
-def _check_files(findings: Findings, host: Host, folder: str, vnpus: Sequence[Mapping[str, Any]], ours: Iterable[str]) -> None:
+def _check_files(findings: Findings, host: Host, folder: str, vnpus: Sequence[str], ours: Iterable[str]) -> None:
     missing = [(path, what) for path, what in lacking(host, folder) if path not in ours]
     if not vnpus:
         text = "%s is not there (%s): until HAMi's device plugin has placed it, containers run without any limit"
         findings.remarks += coded("NPU_VNPU_UNSURE", [text % file for file in missing])
         return
-    names = " and ".join(vnpu["name"] for vnpu in vnpus)
     for path, what in missing:
-        cause = Cause(EDIT, "removed, or never placed; new containers of vNPU %s run without any limit" % names)
+        cause = Cause(EDIT, "removed, or never placed; new containers of vNPU %s run without any limit" % " and ".join(vnpus))
         findings.differs("files", path, what, "no such file" if not host.exists(path) else "a file that does not", cause)
     if not missing:
         findings.same("files", "%s/%s" % (folder, PRELOAD))
@@ -129,8 +128,7 @@ def _check_library(findings: Findings, host: Host, title: str, members: Mapping[
     findings.differs("processes", "%s of %s" % (LIBRARY, title), "in every process", without_it, cause, device)
 
 
-def _check_limiter(findings: Findings, host: Host, vnpu: Mapping[str, Any], members: Mapping[int, str]) -> None:
-    unit, name = vnpu["limiter"], "limiter of vNPU " + vnpu["name"]
+def _check_limiter(findings: Findings, host: Host, name: str, unit: str, members: Mapping[int, str]) -> None:
     if processes_below(host, unit):
         findings.same("processes", name)
         return
