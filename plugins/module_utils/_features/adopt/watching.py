@@ -54,28 +54,26 @@ _AGAIN = 30.0
 
 
 class Tries:
-    """How often each object was given its CPUs. One that does not keep them is left alone; with a limit of 0 none is.
+    """When each object was given its CPUs, and why that failed, '' where it did not.
 
-    ``failures`` says why the last try failed, '' where it did not.
+    One that does not keep them is left alone until it ends; with a limit of 0 none is.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._times: dict[str, list[float]] = {}
-        self.failures: dict[str, str] = {}
+        self._tries: dict[str, list[tuple[float, str]]] = {}
 
-    def is_exhausted(self, key: str) -> bool:
-        """Whether an object was given its CPUs so often within an hour that it is left alone, which it is until it ends."""
-        times = self._times.get(key, [])
-        return 0 < self.limit <= len(times) and times[-1] - times[-self.limit] < WITHIN
+    def last_failure(self, key: str) -> str | None:
+        """Return why the last try failed, if an object was given its CPUs so often within an hour that it is left alone."""
+        tries = self._tries.get(key, [])
+        is_exhausted = 0 < self.limit <= len(tries) and tries[-1][0] - tries[-self.limit][0] < WITHIN
+        return tries[-1][1] if is_exhausted else None
 
-    def note(self, key: str, now: float, failure: str = "") -> None:
-        self._times[key] = (self._times.get(key, []) + [now])[-self.limit :]
-        self.failures[key] = failure
+    def note(self, key: str, now: float, failure: str) -> None:
+        self._tries[key] = (self._tries.get(key, []) + [(now, failure)])[-self.limit :]
 
     def keep(self, keys: Container[str]) -> None:
-        self._times = {key: times for key, times in self._times.items() if key in keys}
-        self.failures = {key: text for key, text in self.failures.items() if key in keys}
+        self._tries = {key: tries for key, tries in self._tries.items() if key in keys}
 
 
 def likely_cause(host: Host, target: Target) -> str:
@@ -186,14 +184,14 @@ class Watcher(Watching):
             if not scope.is_part:
                 self.tries.keep(keys)
             for key, target in keys.items():
-                if target.state == ADOPTED and self.tries.is_exhausted(key):
-                    self._leave(key, target)
+                failure = self.tries.last_failure(key) if target.state == ADOPTED else None
+                if failure is not None:
+                    self._leave(key, target, failure)
             return targets
 
         return Work(find, scope)
 
-    def _leave(self, key: str, target: Target) -> None:
-        failure = self.tries.failures.get(key)
+    def _leave(self, key: str, target: Target, failure: str) -> None:
         target.refuse((_FAILS if failure else _LOSES) % (self.tries.limit, failure or likely_cause(self.host, target)))
         if key not in self._abandoned:
             self._abandoned.add(key)
