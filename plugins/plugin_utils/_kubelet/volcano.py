@@ -54,39 +54,25 @@ class Cluster(NamedTuple):
     addon: Sequence[Sequence[str]] = ()
 
 
+_FIRST = ("priority", "gang", "conformance")
+_GPU = ("cce-gpu-topology-predicate", "cce-gpu-topology-priority", "cce-gpu")
+_VOLUMES = ("nodelocalvolume", "nodeemptydirvolume", "nodeCSIscheduling")
+_NETWORK = {"name": "networkresource", "arguments": {"NetworkType": "vpc-router"}}
 CLUSTERS = {
     "volcano": Cluster(
         "volcano-system",
         "volcano-scheduler.conf",
         "enqueue, allocate, backfill",
-        (("priority", "gang", "conformance"), ("drf", "predicates", "proportion", "nodeorder", NUMA_AWARE)),
+        (_FIRST, ("drf", "predicates", "proportion", "nodeorder", NUMA_AWARE)),
     ),
     "cce": Cluster(
         "kube-system",
         "default-scheduler.conf",
         "allocate, backfill, preempt",
-        (
-            ("priority", "gang", "conformance"),
-            ("overcommit", "drf", "predicates", "nodeorder"),
-            ("cce-gpu-topology-predicate", "cce-gpu-topology-priority", "cce-gpu"),
-            (
-                "nodelocalvolume",
-                "nodeemptydirvolume",
-                "nodeCSIscheduling",
-                {"name": "networkresource", "arguments": {"NetworkType": "vpc-router"}},
-                NUMA_AWARE,
-            ),
-        ),
-        (
-            ("priority", "gang", "conformance"),
-            ("drf", "predicates", "nodeorder"),
-            ("cce-gpu-topology-predicate", "cce-gpu-topology-priority", "cce-gpu", NUMA_AWARE),
-            ("nodelocalvolume", "nodeemptydirvolume", "nodeCSIscheduling", "networkresource"),
-        ),
+        (_FIRST, ("overcommit", "drf", "predicates", "nodeorder"), _GPU, (*_VOLUMES, _NETWORK, NUMA_AWARE)),
+        (_FIRST, ("drf", "predicates", "nodeorder"), (*_GPU, NUMA_AWARE), (*_VOLUMES, "networkresource")),
     ),
 }
-
-
 EXPERT = {
     "plugins": {
         "eas_service": {

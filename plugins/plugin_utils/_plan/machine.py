@@ -125,10 +125,9 @@ class Machine:
     def warn(self, code: str, text: str) -> None:
         self.warnings.append(Sentence(code, text))
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether there are cards and no CPU is left for them."""
-        return bool(self.cards) and not self.usable
+    def require_cpus(self, refusal: str) -> None:
+        if self.cards and not self.usable:
+            raise coded_error("NPU_TOO_FEW_CPUS", refusal)
 
     def least(self, card: Card) -> int:
         """Return the size of the smallest pool that a card may have: ``min_cpus``, and where roles are sized, one CPU more than those.
@@ -350,27 +349,22 @@ def _cards(entries: Iterable[documents.Npu]) -> list[Card]:
 
 def _restrict(machine: Machine, options: Options) -> None:
     """Leave only the CPUs of the option ``cpus``, and none that are isolated where those are excluded."""
-    if machine.exhausted:
+    if machine.cards and not machine.online:
         raise coded_error("NPU_SMI_UNAVAILABLE", "The topology has no online CPU to divide; its problems say what could not be read")
     if options.cpus:
         requested = mask(options.cpus, "cpus")
         machine.usable = machine.online & requested
-        if machine.exhausted:
-            raise coded_error(
-                "NPU_TOO_FEW_CPUS", f"npu_affinity_cpus: none of {options.cpus} is online; online are {text_of(machine.online)}"
-            )
+        machine.require_cpus(f"npu_affinity_cpus: none of {options.cpus} is online; online are {text_of(machine.online)}")
         if requested & ~machine.online:
             machine.warn(
                 "NPU_CPUS_LEFT_OUT", f"npu_affinity_cpus: {text_of(requested & ~machine.online)} are not online and were left out."
             )
     if options.exclude_isolated:
         machine.usable &= ~machine.isolated
-        if machine.exhausted:
-            raise coded_error(
-                "NPU_TOO_FEW_CPUS",
-                f"exclude_isolated: nothing is left to divide of {options.cpus or text_of(machine.online)}, because "
-                f"{text_of(machine.isolated)} are isolated; allow other CPUs with cpus, or isolate fewer",
-            )
+        machine.require_cpus(
+            f"exclude_isolated: nothing is left to divide of {options.cpus or text_of(machine.online)}, because "
+            f"{text_of(machine.isolated)} are isolated; allow other CPUs with cpus, or isolate fewer"
+        )
 
 
 def _set_aside(machine: Machine, options: Options) -> None:
@@ -400,8 +394,6 @@ def _set_aside(machine: Machine, options: Options) -> None:
         if machine.smt == "cores":
             machine.housekeeping = machine.whole_cores(machine.cores(machine.housekeeping)) & allowed
     machine.usable &= ~machine.housekeeping
-    if machine.exhausted:
-        raise coded_error(
-            "NPU_TOO_FEW_CPUS",
-            f"npu_affinity_housekeeping: {options.housekeeping} reserves all CPUs ({options.cpus or text_of(allowed)}); reserve fewer",
-        )
+    machine.require_cpus(
+        f"npu_affinity_housekeeping: {options.housekeeping} reserves all CPUs ({options.cpus or text_of(allowed)}); reserve fewer"
+    )
