@@ -42,10 +42,10 @@ def host(cards, nodes=8, cores=24, threads=1, numbering="adjacent", family="a2",
         "schema": 1,
         "machine": {"architecture": "aarch64"},
         "cpus": {
-            "online": listed(range(total * threads)),
+            "online": compress(range(total * threads)),
             "offline": "",
             "isolated": "",
-            "siblings": [listed(core) for members in cores_of.values() for core in members if threads > 1],
+            "siblings": [compress(core) for members in cores_of.values() for core in members if threads > 1],
             "caches": [
                 compress(cpu for core in members[start : start + shared] for cpu in core)
                 for members in cores_of.values()
@@ -95,13 +95,6 @@ def in_pod(title, family, name=None, busy=(), npus=8, **labels):
     topology["machine"]["product"] = title
     topology["npus"] = [{**npu, "name": name, "busy": npu["id"] in busy} for npu in topology["npus"]]
     return {"topology": topology, "labels": labels}
-
-
-def listed(cpus):
-    """Return the cpulist of a range that is not empty."""
-    if cpus.step > 1:
-        return ",".join(map(str, cpus))
-    return f"{cpus[0]}-{cpus[-1]}" if len(cpus) > 1 else str(cpus[0])
 
 
 def distance(place, elsewhere, nodes_per_socket):
