@@ -9,17 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Iterable, Iterator, Sequence, Tuple
 
 from .._base.cpulist import compress, expand
-from .._features.adopt import record as adoptions
-from .._features.adopt import services
+from .._features.adopt import record as adoptions, services
 from .._features.adopt.engines import program_of
 from .._host.host import Forbidden, Host
 from .._features.irq.affinities import predict
 from .._features.irq.affinity import grouped, subject
-from .._kernel.interrupts import KINDS
+from .._kernel.interrupts import Interrupt, KINDS, interrupt_names
 from .._features.irq import binding
 from .._features.slices.lending import given
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, cpus, read_list
-from .._kernel.interrupts import Interrupt, interrupt_names
 from .._kernel.processes import started_with
 from .._base.findings import Device, noun, with_lost
 from .._drift.placement import Judge
@@ -48,9 +46,9 @@ _ALLOWED = (("Cpus_allowed_list", "CPUs"), ("Mems_allowed_list", "memory nodes")
 def of_process(record: HostRecord, pid: int) -> Lines:
     """Yield why a process is on its CPUs. Raises ``ValueError`` if there is none."""
     host = record.host
-    paths = cgroups(host, pid)
-    if paths is None:
+    if not host.exists("/proc/%d" % pid):
         raise ValueError("there is no process %d" % pid)
+    paths = cgroups(host, pid)
     name = host.read("/proc/%d/comm" % pid) or "ended"
     status = dict(line.partition(":")[::2] for line in (host.read("/proc/%d/status" % pid) or "").splitlines())
     has = ", ".join("%s %s" % (word, status[key].strip()) for key, word in _ALLOWED if key in status)

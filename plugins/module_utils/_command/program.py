@@ -23,8 +23,7 @@ from .._drift.codes import WORK_OUTSIDE_POOL
 from .._users import pools
 from .._base.version import VERSION
 from . import explaining, launching, running
-from .exec import REFUSED, start
-from .exec import main as execute
+from .exec import REFUSED, main as execute, start
 from .state import CODES, OUTSIDE, HostRecord, record_of, status_of
 
 PROGRAM = "npu-affinity"

@@ -8,7 +8,7 @@ Texts, notes and refusals are templates (``filling.py``) of facts (``facts.py``)
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, NamedTuple, Sequence, Type
+from typing import Any, Callable, NamedTuple, Sequence, Type
 
 from .facts import Facts
 from .filling import command, file
@@ -22,7 +22,7 @@ class Form(NamedTuple):
     neighbours give CPUs to pods, so that pods on them are no contradiction.
     """
 
-    write: Callable[[Any, Mapping[str, Any]], str]
+    write: Callable[[Any, Facts], str]
     text: Any
     options: Sequence[str] = ()
     notes: Sequence[str] = ()

@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
-from . import settings as _settings
-from . import state_file
+from . import settings as _settings, state_file
 
 if TYPE_CHECKING:
     from ..._base.documents import Kubelet
@@ -70,7 +69,7 @@ def kubelet(host: Host, online: set[int]) -> Kubelet | None:
     }
 
 
-def _reserved(settings: Mapping[str, Any]) -> int:
+def _reserved(settings: _settings.Settings) -> int:
     """Return the CPUs that kubeReserved and systemReserved keep together, in thousandths; what is not a quantity counts as 0."""
     total = 0
     for key in ("kubeReserved", "systemReserved"):

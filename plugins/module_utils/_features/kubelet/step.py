@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._base.findings import coded
 from ..._host.host import Host
-from ..._state import diffs
-from ..._state import step
+from ..._state import diffs, step
 from ..feature import Comparing
 from . import drop_in
 from .feature import SECTION

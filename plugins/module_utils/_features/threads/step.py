@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._base.findings import CHANGED_CPUSET, EDIT, Cause, Device, Value, coded
 from ..._host.host import Host
-from ..._state import diffs
-from ..._state import step
+from ..._state import diffs, step
 from ..feature import Comparing
 from . import placing
 from .memory import Migration, tables

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Collection, Iterable, Mapping, NamedTuple
 from ..._base.cpulist import expand
 from ..._host.host import Host
 from ..._kernel.device_opens import device_folder
-from ..._kernel.processes import command_of, started_with, variables_of
+from ..._kernel.processes import command_of, control_groups, started_with, variables_of
 from ..._ranks import VARIABLES, accessible, index_of, visible
 from ..._base.findings import Device, noun
-from ..._state.plan_file import PATH as PLAN
-from ..._state.plan_file import plan_npus, read
+from ..._state.plan_file import PATH as PLAN, plan_npus, read
 from ..._users.devices import numbers, opened, owners
 from ..._users.groups import of_pods
 
@@ -123,12 +122,9 @@ def groups_of(plan: Plan, wanted: Iterable[WantedProcesses] = ()) -> list[Group]
     return groups
 
 
-def cgroups(host: Host, pid: int) -> list[list[str]] | None:
-    """Return the cgroup paths of a process as lists of names, one per hierarchy; None when there is no such process."""
-    text = host.read("/proc/%s/cgroup" % pid)
-    if text is None:
-        return None
-    return [line.split(":", 2)[2].strip("/").split("/") for line in text.splitlines() if line.count(":") >= 2]
+def cgroups(host: Host, pid: int) -> list[list[str]]:
+    """Return the cgroup paths of a process as lists of names, one per hierarchy; none when there is no such process."""
+    return [path.strip("/").split("/") for _controllers, path in control_groups(host, pid)]
 
 
 def find(
@@ -166,7 +162,7 @@ def find(
             others = ", ".join(device.title for device in sorted(held))
             text = "%s was found by %s and has the device of %s open; start it in the slice of that %s"
             warnings.append(text % (process.title, process.found_by, others, min(held).kind.upper()))
-        (in_pods if any(map(of_pods, paths or ())) and not pods else processes).append(process)
+        (in_pods if any(map(of_pods, paths)) and not pods else processes).append(process)
     text = "%s runs in a pod of Kubernetes, where the kubelet places threads, and is left alone"
     warnings += [text % process.title for process in in_pods]
     missing = [(pid, group) for group in groups for pid in sorted(set(group.pids) - {process.pid for process in processes + in_pods})]
