@@ -46,8 +46,7 @@ def test_a_program_that_runs_is_no_matter(tmp_path):
     host = Running(str(tmp_path))
     host.install("/usr/bin/python3")
     report = bind(host, "/usr/bin/python3")
-    assert (report.changed, report.untried) == (True, [])
-    assert host.names(installed.CODE_FOLDER) == ["npu_affinity.zip"]
+    assert (report.changed, report.untried, host.names(installed.CODE_FOLDER)) == (True, [], ["npu_affinity.zip"])
 
 
 def test_a_missing_interpreter_is_refused_before_any_write(tmp_path):
@@ -140,25 +139,21 @@ def test_failed_units_run_again_and_are_named_if_they_fail_again(tmp_path, cured
     bound, undone = a_request(files=[a_file(UNIT, TEXT % "/usr/bin/python3")]), a_request(owned=[UNIT])
     for request, units in ((bound, [unit]), (undone, [])):
         looked = apply(host, request, check=True)
-        assert looked.failed_units == units and [text for text in looked.actions if text.startswith("run ")] == [
-            f"run {name} again, which had failed" for name in units
-        ]
+        runs = [text for text in looked.actions if text.startswith("run ")]
+        assert (looked.failed_units, runs) == (units, [f"run {name} again, which had failed" for name in units])
     host.calls.clear()
     sentences = programs.run_again(host, [unit])
     assert host.calls == ([f"start {unit}"] if cured else [])
     assert sentences == ([] if cured else [f"{unit} failed again: 'journalctl -u {unit}' shows why; correct that and bind again"])
 
 
-def test_a_running_machine_is_asked_for_its_programs(tmp_path):
+def test_a_running_machine_is_asked_for_its_programs(tmp_path, monkeypatch):
     host = Running(str(tmp_path))
     host.install("/bin/systemctl")
-    path, os.environ["PATH"] = os.environ["PATH"], "/nowhere"
-    try:
-        assert executables.programs(host) == {"python3": sys.executable, "systemctl": "/bin/systemctl"}
-        os.unlink(host.path("/bin/systemctl"))
-        assert executables.programs(host) == {"python3": sys.executable, "systemctl": None}
-    finally:
-        os.environ["PATH"] = path
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert executables.programs(host) == {"python3": sys.executable, "systemctl": "/bin/systemctl"}
+    os.unlink(host.path("/bin/systemctl"))
+    assert executables.programs(host) == {"python3": sys.executable, "systemctl": None}
     assert executables.programs(Host(str(tmp_path))) == {}, "an image can get them later"
 
 
