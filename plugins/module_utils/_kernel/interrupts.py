@@ -11,9 +11,10 @@ In another tree than the running machine's there is no kernel that lets derived 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from typing import Container, Iterable, Mapping, NamedTuple
+from typing import Container, Iterable, Iterator, Mapping, NamedTuple
 
 from .._base.cpulist import compress, expand, from_mask, to_mask
 from .._host.host import Host
@@ -50,15 +51,16 @@ def interrupt_names(host: Host) -> dict[int, str]:
     some ten characters per CPU, so the counts are never looked at.
     """
     names = {}
-    try:
-        with open(host.resolve("/proc/interrupts"), "rb") as file:
-            for line in file:
-                number, colon, _rest = line[:16].partition(b":")
-                if colon and number.strip().isdigit():
-                    names[int(number)] = line.rsplit(None, 1)[-1].decode("ascii", "replace")
-    except OSError:
-        pass
+    for line in _table(host):
+        number, colon, _rest = line[:16].partition(b":")
+        if colon and number.strip().isdigit():
+            names[int(number)] = line.rsplit(None, 1)[-1].decode("ascii", "replace")
     return names
+
+
+def _table(host: Host) -> Iterator[bytes]:
+    with contextlib.suppress(OSError), open(host.resolve("/proc/interrupts"), "rb") as file:
+        yield from file
 
 
 def requested(host: Host, pci: str, names: Mapping[int, str]) -> list[Vector]:
@@ -69,16 +71,12 @@ def requested(host: Host, pci: str, names: Mapping[int, str]) -> list[Vector]:
 
 def interrupt_counts(host: Host, numbers: Container[int]) -> dict[int, dict[int, int]]:
     """Return ``{number: {CPU: how often it came there so far}}`` of those of the numbers that ``/proc/interrupts`` has."""
-    counts = {}
-    try:
-        with open(host.resolve("/proc/interrupts"), encoding="ascii", errors="replace") as file:
-            cpus = [int(word[3:]) for word in file.readline().split() if word[3:].isdigit()]
-            for line in file:
-                number, _colon, rest = line.partition(":")
-                if number.strip().isdigit() and int(number) in numbers:
-                    counts[int(number)] = {cpu: int(count) for cpu, count in zip(cpus, rest.split(None, len(cpus)))}
-    except OSError:
-        pass
+    counts, table = {}, _table(host)
+    cpus = [int(word[3:]) for word in next(table, b"").split() if word[3:].isdigit()]
+    for line in table:
+        number, _colon, rest = line.partition(b":")
+        if number.strip().isdigit() and int(number) in numbers:
+            counts[int(number)] = {cpu: int(count) for cpu, count in zip(cpus, rest.split(None, len(cpus)))}
     return counts
 
 

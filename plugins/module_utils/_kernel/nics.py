@@ -74,9 +74,9 @@ def hops(one: Sequence[str], other: Sequence[str]) -> int | None:
     return len(one) + len(other) - 2 * common if common else None
 
 
-def queues(host: Host, pci: str, names: dict[int, str] | None = None) -> list[tuple[int, Vector]]:
+def queues(host: Host, pci: str, names: dict[int, str]) -> list[tuple[int, Vector]]:
     """Return ``[(queue, vector)]`` of a function, by the numbers of the vectors."""
-    vectors = requested(host, pci, interrupt_names(host) if names is None else names)
+    vectors = requested(host, pci, names)
     return [(number, vector) for number, vector in zip((queue_of(vector.name) for vector in vectors), vectors) if number is not None]
 
 

@@ -31,7 +31,6 @@ _VISIBLE = re.compile(r"ASCEND_RT_VISIBLE_DEVICES=\s*(\d+(?:\s*,\s*\d+)*)\s*\Z")
 class Setting(NamedTuple):
     """What the text says: ``ranges`` has the first and last CPUs by visible device, ``switches`` those that are on."""
 
-    mode: int
     ranges: Mapping[int, Sequence[tuple[int, int]]]
     switches: frozenset[str]
 
@@ -43,16 +42,16 @@ def setting(environment: Sequence[str]) -> tuple[str, Setting] | None:
         mode, *parts = text.split(",")
         match = _MODE.match(mode)
         if name == NAME and match:
-            return (word, _read(int(match.group(1)), [part.strip() for part in parts])) if int(match.group(1)) else None
+            return (word, _read([part.strip() for part in parts])) if int(match.group(1)) else None
     return None
 
 
-def _read(mode: int, parts: Sequence[str]) -> Setting:
+def _read(parts: Sequence[str]) -> Setting:
     ranges: dict[int, list[tuple[int, int]]] = {}
     for number, first, last in (match.groups() for match in map(_RANGE.match, parts) if match):
         ranges.setdefault(int(number), []).append((int(first), int(last or first)))
     switches = (match.groups() for match in map(_SWITCH.match, parts) if match)
-    return Setting(mode, ranges, frozenset(name for name, value in switches if int(value)))
+    return Setting(ranges, frozenset(name for name, value in switches if int(value)))
 
 
 def cpus_of(parsed: Setting, number: int, visible: int, online: Collection[int], version: tuple[int, ...]) -> set[int] | None:
