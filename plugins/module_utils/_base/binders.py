@@ -33,10 +33,11 @@ class Binder:
     """One program. ``off`` are the variables that disable its binding, ``advice`` is what else to do, and ``signs`` tell it on a host.
 
     It is on where ``variable`` has a value of ``on`` (None: any but those that mean no), where its command line has one of ``options``,
-    or, with ``by_default``, where it runs and neither disables it. ``lacks`` is how sentences call what is missing then.
+    or, with ``by_default``, where it runs and neither disables it. ``lacks`` is how sentences call what is missing then. The variable is
+    that of ``off`` where none is given, except for a ``launcher``, which binds what it starts.
 
     ``programs`` are words of its command line, and ``marks`` variables, by which it is known. ``unless`` tells by the command line that it
-    is off. ``kinds`` are the devices that matter. A ``launcher`` binds what it starts.
+    is off. ``kinds`` are the devices that matter.
     """
 
     off: Mapping[str, str] = {}
@@ -52,6 +53,7 @@ class Binder:
     def __init__(self, title: str, versions: str, effect: str, source: str, **others: Any) -> None:
         self.title, self.versions, self.effect, self.source = title, versions, effect, source
         vars(self).update(others)
+        self.variable = self.variable or ("" if self.launcher else next(iter(self.off), ""))
 
     @property
     def switches(self) -> str:
@@ -148,7 +150,6 @@ SGLANG = Binder(
     signs="/tmp/sglang_temp_file_*.sh, policy of sglang::scheduler",
     off={"SGLANG_AUTO_NUMA_BIND": "0"},
     advice="leave --numa-node out",
-    variable="SGLANG_AUTO_NUMA_BIND",
     by_default=True,
     programs=("sglang serve", "sglang.launch_server", "sglang::scheduler"),
     options=("--numa-node",),
@@ -161,7 +162,6 @@ SGLANG_CORES = Binder(
     "sglang issues 20077, 39348, 39552",
     signs="variable",
     off={"SGLANG_SET_CPU_AFFINITY": "0"},
-    variable="SGLANG_SET_CPU_AFFINITY",
 )
 TENSORRT_LLM = Binder(
     "TensorRT-LLM",
@@ -170,7 +170,6 @@ TENSORRT_LLM = Binder(
     "08314e8 configuring-cpu-affinity.md, PRs 9549, 13590",
     signs="leader thread with a narrow mask, older threads without",
     off={"TLLM_NUMA_AWARE_WORKER_AFFINITY": "0"},
-    variable="TLLM_NUMA_AWARE_WORKER_AFFINITY",
     by_default=True,
     programs=("trtllm-serve", "trtllm-bench", "trtllm-llmapi-launch", "tensorrt_llm.commands"),
     kinds=("gpu",),
@@ -182,7 +181,6 @@ MINDIE = Binder(
     "MindIE-LLM environment_variable.md, atb_llm/utils/cpu_binding.py",
     signs="ATB_SPEED_HOME_PATH",
     off={"BIND_CPU": "0"},
-    variable="BIND_CPU",
     by_default=True,
     marks=("ATB_SPEED_HOME_PATH",),
 )
@@ -214,7 +212,6 @@ NEMO_RL = Binder(
     memory="hard bind, 0.8 preferred",
     signs="NRL_GPU_CPU_AFFINITY_FILE, /tmp/nrl_gpu_cpu_affinity",
     off={"NRL_DISABLE_NUMA_BINDING": "1"},
-    variable="NRL_DISABLE_NUMA_BINDING",
     on=("", "0", "false"),
     by_default=True,
     marks=("NRL_GPU_CPU_AFFINITY_FILE",),
@@ -227,7 +224,6 @@ DYNAMO = Binder(
     "dynamo-memory 1.2.1",
     memory="pinned memory on that node",
     off={"DYN_MEMORY_DISABLE_NUMA": "1"},
-    variable="DYN_MEMORY_DISABLE_NUMA",
     on=(),
     kinds=("gpu",),
 )
@@ -278,7 +274,6 @@ OPENMP_BINDER = Binder(
     "libgomp manual, vllm-ascend PR 11307",
     signs=", ".join(OPENMP),
     off={"OMP_PROC_BIND": "false"},
-    variable="OMP_PROC_BIND",
     on=None,
     kinds=("npu",),
 )
