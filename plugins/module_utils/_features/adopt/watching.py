@@ -70,7 +70,7 @@ class Tries:
         return tries[-1][1] if is_exhausted else None
 
     def note(self, key: str, now: float, failure: str) -> None:
-        self._tries[key] = (self._tries.get(key, []) + [(now, failure)])[-self.limit :]
+        self._tries[key] = (self._tries.get(key, []) + [(now, failure)])[-(self.limit or 1) :]
 
     def keep(self, keys: Container[str]) -> None:
         self._tries = {key: tries for key, tries in self._tries.items() if key in keys}
