@@ -17,7 +17,7 @@ from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import slice_path
 from .._state.executables import unusable
 from .._state.files import FileState, is_managed, states_of
-from .._state.systemd import UNIT_FOLDER, Systemd, unit_of
+from .._state.systemd import UNIT_FOLDER, Systemd, unit_of, units_of
 from .._transaction.programs import failed, WHY_FAILED
 from .._transaction.request import Request, compare
 from .._transaction.stopped_units import runs_or_would
@@ -102,7 +102,6 @@ def check_units(findings: Findings, host: Host, wanted: Wanted) -> set[str]:
 
 def check_files(findings: Findings, host: Host, files: Sequence[FileEntry], owned: Sequence[str]) -> set[str]:
     """Compare the files and return the units whose files differ."""
-    edited = set()
     changes = compare(host, Request(states_of(files), owned))
     for path in [entry["path"] for entry in files if entry["path"] not in changes]:
         findings.same("files", path)
@@ -120,8 +119,7 @@ def check_files(findings: Findings, host: Host, files: Sequence[FileEntry], owne
         else:
             expected, actual = _file_texts(before, after)
         findings.differs("files", path, expected, actual, cause, unit_of(path))
-        edited.add(unit_of(path))
-    return {unit for unit in edited if unit is not None}
+    return set(units_of(changes))
 
 
 def check_programs(findings: Findings, host: Host, programs: Sequence[str]) -> None:

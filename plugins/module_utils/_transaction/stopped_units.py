@@ -75,7 +75,9 @@ class StoppedUnits:
         for unit in self.request.stopped:
             self._stop(unit)
         for unit, before in self._released.items():
-            self._restore(unit, before)
+            self._restored.append((unit, standing(self.host, self.systemd, unit)))
+            self._start_again(unit, before)
+            previous.replace(self.host, unit, None)
 
     def _stop(self, unit: str) -> None:
         running = runs_or_would(self.host, self.systemd, unit)
@@ -93,11 +95,6 @@ class StoppedUnits:
         self.systemd.disable(unit, self.request.text_of(self.systemd, unit))
         if self.host.live and links:
             self.systemd.reload()
-
-    def _restore(self, unit: str, before: UnitRecord) -> None:
-        self._restored.append((unit, standing(self.host, self.systemd, unit)))
-        self._start_again(unit, before)
-        previous.replace(self.host, unit, None)
 
     def _start_again(self, unit: str, before: UnitRecord) -> None:
         text, recorded = self.request.text_of(self.systemd, unit), previous.recorded(self.host)

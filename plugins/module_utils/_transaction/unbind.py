@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import functools
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence, TypeVar
+from typing import Any, Callable, Iterable, Iterator, Sequence, TypeVar
 
 from .._host import installed
 from .._features import parts
@@ -30,9 +30,6 @@ from .._state.systemd import UNIT_FOLDER, Systemd
 from .host_files import Transaction, apply, each
 from .request import Report as Files, Request, owned
 from .stopped_units import StoppedBefore, enables
-
-if TYPE_CHECKING:
-    from .._state.files import FileRecord
 
 T = TypeVar("T")
 _SHARED = (
@@ -100,11 +97,11 @@ def unbind(host: Host, options: Options = _ALL, check: bool = False, features: S
 def _concerned(recorded: dict[str, Any], features: Iterable[str], patterns: Iterable[str]) -> dict[str, Any]:
     """Return what the record has of some features, the files that they overwrote and the links of units that they stopped among them."""
     sections = {name: recorded[name] for feature in features for name in FEATURES[feature].sections if name in recorded}
-
-    def is_theirs(path: str, values: FileRecord) -> bool:
-        return enables(values) in sections or any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
-
-    files = {path: values for path, values in recorded.get("files", {}).items() if is_theirs(path, values)}
+    files = {
+        path: values
+        for path, values in recorded.get("files", {}).items()
+        if enables(values) in sections or any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+    }
     return dict(sections, files=files) if files else sections
 
 
