@@ -112,11 +112,11 @@ def in_force(module: AnsibleModule, host: Host, topology: Topology, entry: Entry
 
     The code for that is on the host, where a bind installed it. If that is other code, this is all that differs.
     """
-    from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, code_folder, placed
+    from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, code_folder, relocated
     from ansible_collections.npu.affinity.plugins.module_utils._state.history import digest
 
     result: dict[str, Any] = {"digest": digest(entry.state), "id": entry.id, "time": entry.time, "author": entry.author}
-    path = placed(ARCHIVE, code_folder(entry.state))
+    path = relocated(ARCHIVE, code_folder(entry.state))
     archive = host.content(path) or b""
     if hashlib.sha256(archive).hexdigest() != module.params["host_code"]:
         return {**result, "differs": ["%s is missing, or not the host code of this collection" % path], "compared": None, "remarks": []}

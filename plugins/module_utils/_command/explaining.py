@@ -89,7 +89,7 @@ def _placed(record: HostRecord, pid: int) -> Lines:
             if rank["pid"] == pid:
                 yield "rank", text
     judge = Judge.of(record.host, record.plan or {}, record.expected().values(), record.live)
-    judged = judge.placed(its_parts) if its_parts else None
+    judged = judge.placement(its_parts) if its_parts else None
     if judged and judged.outside:
         yield "placement", "%s; %s" % (pools.sentence(judged.outside), judged.outside[0]["next"])
     elif judged and judged.inside:

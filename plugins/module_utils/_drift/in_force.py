@@ -136,7 +136,7 @@ def _as_before(host: Host, recorded: InForce) -> set[tuple[str, str]]:
 
 def _outdated(host: Host, folder: str) -> str:
     """Return a sentence where the host has the host code of another version of the collection."""
-    text = host.text(installed.placed(installed.ARCHIVE, folder))
+    text = host.text(installed.relocated(installed.ARCHIVE, folder))
     version = installed.installed_version(text)
     if text is None or version == VERSION:
         return ""

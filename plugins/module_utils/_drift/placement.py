@@ -65,7 +65,7 @@ class Judge(NamedTuple):
         adopts_pods = bool(adopt and adopt.get("pods")) and not Pods(host, True).why()
         return cls(host, plan, parts, completed(roles and roles.get("patterns")), host_binds, adopts_pods, bool(adopt))
 
-    def placed(self, users: Iterable[NpuUser]) -> Placement:
+    def placement(self, users: Iterable[NpuUser]) -> Placement:
         """Compare users with the pools of their NPUs, and those inside with their roles: these are ``outside`` with a cause.
 
         Work of many, each with NPUs of its own, is compared process by process.
@@ -144,7 +144,7 @@ def check_users(comparing: Comparing, users: Sequence[NpuUser], compared: Collec
     _check_binders(comparing, [user for user in users if not any(in_group(user["group"], unit) for unit in compared)])
     if alone:
         users = [part for user in users for part in (by_process(host, with_lost(plan), user) if user["processes"] else [user])]
-    result = Judge.of(host, plan, comparing.wanted.expected, comparing.wanted.live).placed(users)
+    result = Judge.of(host, plan, comparing.wanted.expected, comparing.wanted.live).placement(users)
     drifted = {finding.unit for finding in findings.drift if finding.unit}
     findings.outside = [user for user in result.outside if user["unit"] not in drifted]
     if alone:

@@ -18,19 +18,19 @@ CODE_FOLDER = posixpath.dirname(ARCHIVE)
 COMMAND = "/usr/local/bin/npu-affinity"
 UNIT_FOLDER = "/etc/systemd/system"
 COMPLETION = "/usr/local/share/bash-completion/completions/npu-affinity"
-_PLACED = {COMMAND: "/npu-affinity", COMPLETION: "/npu-affinity.bash"}
+_RELOCATED = {COMMAND: "/npu-affinity", COMPLETION: "/npu-affinity.bash"}
 _VERSION = re.compile(r'^VERSION = "([^"]*)"', re.MULTILINE)
 HostCode = Callable[["AppliedState"], "list[FileEntry]"]
 """Returns the files of the host code for a desired state."""
 
 
-def placed(path: str, folder: str) -> str:
+def relocated(path: str, folder: str) -> str:
     """Return where a file lies on a host whose host code is in the given ``folder``, by its path on others; also for shell patterns."""
     if folder == CODE_FOLDER:
         return path
     if path.startswith(CODE_FOLDER + "/"):
         return folder + path[len(CODE_FOLDER) :]
-    return folder + _PLACED[path] if path in _PLACED else path
+    return folder + _RELOCATED[path] if path in _RELOCATED else path
 
 
 def code_folder(state: AppliedState | None) -> str:
@@ -40,7 +40,7 @@ def code_folder(state: AppliedState | None) -> str:
 
 def everywhere(paths: Iterable[str], folders: Iterable[str]) -> list[str]:
     """Return paths or shell patterns with those that they have in other folders of the host code."""
-    return list(dict.fromkeys(placed(path, folder) for path in paths for folder in [CODE_FOLDER, *folders]))
+    return list(dict.fromkeys(relocated(path, folder) for path in paths for folder in [CODE_FOLDER, *folders]))
 
 
 def is_archive(path: str) -> bool:

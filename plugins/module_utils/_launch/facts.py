@@ -12,7 +12,7 @@ from typing import Any, Dict, Mapping, Sequence
 from .._base.binders import ENGINES
 from .._base.cpulist import compress, expand
 from .._base.fitting import fitting, values_of
-from .._host.installed import ARCHIVE, COMMAND, placed
+from .._host.installed import ARCHIVE, COMMAND, relocated
 from .._kernel.machine import sets_cpus
 from .._smi.tool import VERSION_FILE
 from .._state.plan_file import PATH, numactl_memory
@@ -155,7 +155,7 @@ class Facts(Dict[str, Any]):
         The latter only where a plan is in force: engines would make folders in the place of files that are missing.
         """
         driver = ["%s:%s" % (path, path) for path in ("/usr/local/dcmi", self.options["npu_smi"], *_DRIVER)] if self["nodes"] else []
-        code = [placed(path, self.options["library"]) for path in (COMMAND, ARCHIVE)] + [PATH]
+        code = [relocated(path, self.options["library"]) for path in (COMMAND, ARCHIVE)] + [PATH]
         in_force = ["%s:%s:ro" % (path, path) for path in code if self.workload.topology.get("applied")]
         return [*driver, *(self["soft_share"].volumes if self["soft_share"] else ()), *in_force]
 

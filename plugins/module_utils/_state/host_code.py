@@ -9,7 +9,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from .._base.version import VERSION
-from .._host.installed import ARCHIVE, COMMAND, COMPLETION, code_folder, placed
+from .._host.installed import ARCHIVE, COMMAND, COMPLETION, code_folder, relocated
 from .files import MARKER
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ def files_of(state: AppliedState | None, archive: str) -> list[FileEntry]:
     """Return the archive, which has the text ``archive``, and the files of the command, as entries ``{path, content, mode}`` for
     :class:`_transaction.request.Request`, in the folder and for the interpreter that a desired state names."""
     folder, python = code_folder(state), (state and state.get("python")) or PYTHON
-    path = placed(ARCHIVE, folder)
+    path = relocated(ARCHIVE, folder)
     return [
         {"path": path, "content": archive},
-        {"path": placed(COMMAND, folder), "content": _LAUNCHER % (python, path), "mode": "0755"},
-        {"path": placed(COMPLETION, folder), "content": _COMPLETION, "mode": "0644"},
+        {"path": relocated(COMMAND, folder), "content": _LAUNCHER % (python, path), "mode": "0755"},
+        {"path": relocated(COMPLETION, folder), "content": _COMPLETION, "mode": "0644"},
     ]
 
 
@@ -103,7 +103,7 @@ def compared_with(host: Host, digest: str | None) -> HostCode:
     """
 
     def files(state: AppliedState) -> list[FileEntry]:
-        content = host.content(placed(ARCHIVE, code_folder(state)))
+        content = host.content(relocated(ARCHIVE, code_folder(state)))
         if content is None or digest not in (None, hashlib.sha256(content).hexdigest()):
             return files_of(state, HEAD)
         return files_of(state, content.decode("utf-8", "surrogateescape"))

@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.documents impor
 from ansible_collections.npu.affinity.plugins.module_utils._base.documents import MadeState, Plan, Restarted, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, traces
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST
-from ansible_collections.npu.affinity.plugins.module_utils._host.installed import CODE_FOLDER, placed
+from ansible_collections.npu.affinity.plugins.module_utils._host.installed import CODE_FOLDER, relocated
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import absent
@@ -112,11 +112,11 @@ def with_host_code(state: AppliedState, folder: str) -> AppliedState:
     if folder == CODE_FOLDER or not state["runtime"]:
         return state
     files: list[FileEntry] = [
-        {**entry, "path": placed(entry["path"], folder), "content": entry["content"].replace(f"{CODE_FOLDER}/", f"{folder}/")}
+        {**entry, "path": relocated(entry["path"], folder), "content": entry["content"].replace(f"{CODE_FOLDER}/", f"{folder}/")}
         for entry in state["files"]
     ]
     restarted: list[Restarted] = [
-        {"unit": entry["unit"], "files": [placed(path, folder) for path in entry["files"]]} for entry in state["restarted"]
+        {"unit": entry["unit"], "files": [relocated(path, folder) for path in entry["files"]]} for entry in state["restarted"]
     ]
     return {**state, "files": files, "restarted": restarted, "library": folder}
 

@@ -183,7 +183,7 @@ def test_processes_in_a_pod_get_the_cpus_of_their_own_npus(machine):
 def test_verify_judges_pods_where_they_are_adopted(machine, static):
     machine.lay({STATE: json.dumps(STATIC)} if static else {})
     machine.process(200, POD)
-    found = Judge.of(machine, PLAN, [], {"adopt": PODS}).placed([pod(machine, 1)])
+    found = Judge.of(machine, PLAN, [], {"adopt": PODS}).placement([pod(machine, 1)])
     assert ([away["cpus"] for away in found.outside], bool(found.pods)) == ([] if static else ["0-7"], static)
 
 

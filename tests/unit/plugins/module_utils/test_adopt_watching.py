@@ -316,9 +316,9 @@ def test_a_rank_on_the_union_of_its_service_is_outside(placed):
     machine, watcher, found = placed
     watcher.look()
     machine.set_affinity(200, {0, 1, 4, 5, 6, 7})
-    (away,) = Judge.of(machine, PLAN, [], {"adopt": {"mode": "always"}}).placed([found()]).outside
+    (away,) = Judge.of(machine, PLAN, [], {"adopt": {"mode": "always"}}).placement([found()]).outside
     assert (away["title"], away["cpus"], away["pool"]) == ("rank 1 of %s (pid 200, NPU 1)" % pools.title_of(found()), "0-1,4-7", "4-7")
-    assert not Judge.of(machine, PLAN, [], {}).placed([found()]).outside, "a slice alone gives all of them the union"
+    assert not Judge.of(machine, PLAN, [], {}).placement([found()]).outside, "a slice alone gives all of them the union"
 
 
 RANKS = [

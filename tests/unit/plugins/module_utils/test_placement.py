@@ -131,5 +131,5 @@ def test_work_of_many_is_judged_process_by_process(machine, monkeypatch):
     found = user(machine, SESSION, 0, 1)
     for number, process in enumerate(found["processes"]):
         process["devices"] = ["davinci%d" % number]
-    placed = Judge(machine, plan_of("0-3", "4-7")).placed([found])
+    placed = Judge(machine, plan_of("0-3", "4-7")).placement([found])
     assert [(one["pids"], one["cpus"], one["pool"]) for one in placed.outside] == [([300], "4-7", "0-3"), ([310], "0-3", "4-7")]
