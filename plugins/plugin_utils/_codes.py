@@ -12,13 +12,11 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ParamSpec
+from typing import ParamSpec
 
 from ansible_collections.npu.affinity.plugins.module_utils._base import findings
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 from ansible_collections.npu.affinity.plugins.module_utils._smi.errors import UNSUPPORTED
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 _BOTH = {
     "NPU_DRIVER_TOO_OLD": "The Ascend driver is too old for what the settings want.",

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Npu, Plan, PlanEntry, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import noun, numbered
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Npu, Plan, PlanEntry, Topology
 
 Entry = Mapping[str, Any]
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import Any, TypedDict, cast
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import PolicyOptions, reserve
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import chip_of, npus_of
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 STATIC = "static"
 

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Npu, Topology
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Npu, Topology
 
 VARIABLE = "npu_affinity_labels.product"
 """The variable of the inventory that names the rule of a host; it is its label ``product``."""

@@ -21,16 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from operator import add, mul, sub
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import affinity, superpods
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import cpus_of, fit, use
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 LIMIT = 100_000
 """So many steps are taken at most, which takes some seconds: one for numbers of tasks that are looked at, ``TRY`` for a task on a host."""

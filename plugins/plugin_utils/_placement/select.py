@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
+from typing import Any, NamedTuple, TypedDict, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count as counted
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import Product, chip_of, npus_of, product_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES, Rule, grouped
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 AUTO = "auto"
 

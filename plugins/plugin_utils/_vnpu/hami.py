@@ -13,19 +13,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Npu, Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.plugin_utils import _entries
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import npus_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit, vnpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import HARD, MODES, SOFT, Chip, chip_of, requested
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Npu, Plan, Topology
 
 Manifest = dict[str, Any]
 """A document of Kubernetes, or a part of it."""
