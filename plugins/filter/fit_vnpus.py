@@ -110,14 +110,12 @@ _value:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import HARD, SOFT, Request, chip_of, requested
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 CONTAINER = {"chip", "core", "count", "memory"}
 OPTIONS = {field.name for field in fields(fit.Rules)}

@@ -367,14 +367,12 @@ _value:
 """
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Given
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 OPTIONS = inspect.signature(Given)
 

@@ -93,13 +93,11 @@ _value:
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 
 @filter_errors

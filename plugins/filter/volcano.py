@@ -171,13 +171,11 @@ _value:
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import volcano as _volcano
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 
 @filter_errors

@@ -53,14 +53,12 @@ _value:
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import Workload
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import Workload
 
 
 @filter_errors
