@@ -21,7 +21,7 @@ from .._base.outside import json_of, require_shape
 from . import sections
 from .._base.version import SCHEMA, VERSION, refuse_newer
 from .plan_file import plan_npus
-from .files import MARKER, atomic_write, make_folder, remove_empty
+from .files import MARKER, atomic_write, make_folder, remove_empty, remove_file
 from .previous import dump
 from .unit_files import text_digest
 
@@ -219,8 +219,7 @@ def keep(host: Host, applied: Applied) -> int | None:
         for old in (numbers + [number])[:-LIMIT]:
             os.unlink(host.path(_path(old)))
     except OSError as error:
-        if host.exists(_path(number)):
-            os.unlink(host.path(_path(number)))
+        remove_file(host, _path(number))
         remove_empty(host, [FOLDER])
         raise ValueError("%s cannot be written: %s" % (FOLDER, error.strerror or error))
     return number

@@ -21,7 +21,7 @@ from .._host.host import CommandError, Host, Result
 from .._kernel.machine import CGROUPS, slice_path
 from .._kernel.masks import possible
 from .._kernel.memory import nodes_with_memory
-from .files import make_folder, remove_empty
+from .files import make_folder, remove_empty, remove_file
 
 UNIT_FOLDER = installed.UNIT_FOLDER
 UNIT_FOLDERS = (UNIT_FOLDER, "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
@@ -148,8 +148,7 @@ class Systemd:
         """Disable a unit with the given file text: the reverse of :meth:`enable`."""
         if not self._by_systemctl("disable", unit):
             for link in enable_links(unit, text):
-                if self.host.exists(link):
-                    os.unlink(self.host.path(link))
+                remove_file(self.host, link)
 
     def _by_systemctl(self, verb: str, unit: str) -> bool:
         """Whether systemctl did it. In another tree it may be missing, and it finds no unit folder behind an absolute link."""
