@@ -55,7 +55,7 @@ class HostRecord(NamedTuple):
     @property
     def slices(self) -> SlicesLive:
         none: SlicesLive = {"method": "", "services": [], "workloads": [], "vnpus": [], "bound_by": ""}
-        return self.live.get("slices", none)
+        return self.live.get("slices") or none
 
     def expected(self) -> dict[str, UnitSets]:
         """Return the sets that the kernel must grant, by unit."""
