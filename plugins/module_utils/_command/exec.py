@@ -114,7 +114,8 @@ def _place(options: Mapping[str, str], environment: Mapping[str, str], command: 
     cpus, narrower = set_cpus(wanted, title(entry))
     nodes, strict = _nodes(entry), (plan.get("options") or {}).get("memory") == "strict"
     policy, denied = set_memory("bind" if strict else "preferred-many", nodes) if nodes else ("", "")
-    variables.update(_thread_variables(environment, len(cpus)))
+    kept = {*environment, "OMP_PROC_BIND"} if any(name in environment for name in OPENMP) else environment
+    variables.update((name, value) for name, value in {**OFF, "OMP_NUM_THREADS": str(len(cpus))}.items() if name not in kept)
     if kind_of(entry) == GPU and ORDER not in environment:
         variables[ORDER] = BY_PCI
     warnings = [text for text in (narrower, denied) if text]
@@ -209,12 +210,6 @@ def _nodes(entry: PlanEntry) -> list[int]:
     """Return the nearest memory nodes; none where the plan does not restrict memory."""
     allowed = entry.get("memory_nodes")
     return expand(entry.get("mems") or allowed, "memory nodes of %s" % title(entry)) if allowed else []
-
-
-def _thread_variables(environment: Mapping[str, str], cpus: int) -> dict[str, str]:
-    """Return what fits OpenMP to the CPUs and disables what binds programs itself, except what is set already."""
-    kept = {*environment, "OMP_PROC_BIND"} if any(name in environment for name in OPENMP) else environment
-    return {name: value for name, value in {**OFF, "OMP_NUM_THREADS": str(cpus)}.items() if name not in kept}
 
 
 def _parsed(argv: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:

@@ -171,7 +171,7 @@ class Facts(Dict[str, Any]):
         if self["held_by_slice"]:
             return {}
         if self["sets_cpus"]:
-            return dict({"AllowedCPUs": work.cpus}, **{"AllowedMemoryNodes": work.mems} if work.mems else {})
+            return {"AllowedCPUs": work.cpus, **({"AllowedMemoryNodes": work.mems} if work.mems else {})}
         return affinity(work.topology["machine"], work.cpus, work.nearest, work.mems)
 
     @property

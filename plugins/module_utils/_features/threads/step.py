@@ -121,11 +121,10 @@ class Restore(step.Restore):
         return self.report is not None and self.report.changed
 
     def look(self, check: bool) -> None:
-        if self.host.exists(SETTINGS):
-            try:
-                self.report = self._place(check=True)
-            except (OSError, ValueError) as error:
-                self.outcome.warnings.append("threads stay where they were placed until their processes end: %s" % error)
+        try:
+            self.report = self._place(check=True) if self.host.exists(SETTINGS) else None
+        except (OSError, ValueError) as error:
+            self.outcome.warnings.append("threads stay where they were placed until their processes end: %s" % error)
 
     def run(self) -> None:
         if self.report is not None:
