@@ -72,7 +72,7 @@ def texts(value):
 IRQBALANCE = {"active": True, "installed": True, "argument_key": None, "refusal": ""}
 HOST = {**host([0, 0]), "irqbalance": IRQBALANCE}
 ISOLATED = {"cpus": {**HOST["cpus"], "isolated": "2-3"}}
-SAID = [
+REMARKED = [
     ("a unit that is missing", {"missing_units": {"a.service": ""}}, "NPU_UNKNOWN_UNIT"),
     ("CPUs of pods", {"kubelet": {"policy": "none", "exclusive": {"a": {"b": "2"}}}}, "NPU_PODS_IN_POOL"),
     ("a note", {}, "NPU_IRQBALANCE_ACTIVE"),
@@ -81,10 +81,10 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize("found, code", [row[1:] for row in SAID], ids=[row[0] for row in SAID])
-def test_a_remark_is_plain_text_with_its_code(found, code):
+@pytest.mark.parametrize("facts, code", [row[1:] for row in REMARKED], ids=[row[0] for row in REMARKED])
+def test_a_remark_is_plain_text_with_its_code(facts, code):
     settings = of_features({"npu_affinity_irqbalance": "leave"})
-    state = desired_state({**HOST, **found}, settings, shown=True)
+    state = desired_state({**HOST, **facts}, settings, shown=True)
     notes = [note for feature, texts in state["notes"].items() if feature != "slices" for note in texts]
     assert code in {code_of(text) for text in (*state["remarks"], *state["plan"]["warnings"], *notes)}
     assert all(map(code_of, (*state["remarks"], *state["plan"]["warnings"], *notes)))

@@ -51,9 +51,9 @@ def gb200(node, other):
 
 def snc4(node, other):
     """Xeon Max: nodes 8-15 are the HBM of nodes 0-7."""
-    same, own = node // 4 % 2 == other // 4 % 2, node % 8 == other % 8
+    same, alike = node // 4 % 2 == other // 4 % 2, node % 8 == other % 8
     across = node // 8 != other // 8
-    return 10 if node == other else (13 if own else 14 if same else 23) if across else 12 if same else 21
+    return 10 if node == other else (13 if alike else 14 if same else 23) if across else 12 if same else 21
 
 
 ON_GB200 = [(0, 2), (0, 10), (1, 18), (1, 26)]
@@ -125,19 +125,19 @@ def test_a_slice_without_the_memory_of_its_gpu_is_refused(tmp_path):
     topology, made, allowed = planned(Host(str(tmp_path / "host")), "wide")
     assert allowed[1] == "0,254", "nobody says any more whose node 254 is"
     assert topology["numa"][2] == {"id": 251, "cpus": "", "memory_mib": 0, "distances": {}, "owner": {"gpu": "0001:01:00.0"}}
-    assert [(said.code, str(said).partition(" is the memory")[0]) for said in plan_refusals(topology, made, Work())] == [
+    assert [(refusal.code, str(refusal).partition(" is the memory")[0]) for refusal in plan_refusals(topology, made, Work())] == [
         ("NPU_GPU_MEMORY_OUTSIDE", "gpu-1.slice would leave out memory node 251, which")
     ]
     shutil.rmtree(nvidia)
     topology, made, _allowed = planned(Host(str(tmp_path / "host")), "strict")
-    assert ["One of nodes 252-255 may be the memory of GPU" in said for said in plan_refusals(topology, made, Work())] == [True] * 4
+    assert ["One of nodes 252-255 may be the memory of GPU" in refusal for refusal in plan_refusals(topology, made, Work())] == [True] * 4
 
 
 def test_the_memory_of_a_gpu_is_named_and_not_the_hosts(tmp_path):
     generate(ALL_GB200, tmp_path / "host")
     host = Host(str(tmp_path / "host"))
     topology, made, _allowed = planned(host, "wide")
-    (said,) = [text for title, text in sentences(made, topology) if title == "memory"]
-    assert said.startswith("nodes 0,2 (64 GiB, memory of the GPU on 2) for GPU 0, nodes 0,10 (64 GiB")
+    (row,) = [text for title, text in sentences(made, topology) if title == "memory"]
+    assert row.startswith("nodes 0,2 (64 GiB, memory of the GPU on 2) for GPU 0, nodes 0,10 (64 GiB")
     room = room_of_nodes(host)
-    assert compress(node for node, left in room.items() if left) == "0-1" and room[2] == 0
+    assert compress(node for node, mib in room.items() if mib) == "0-1" and room[2] == 0
