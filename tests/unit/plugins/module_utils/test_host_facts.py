@@ -114,7 +114,7 @@ ACCELERATORS = {
     "NVIDIA display": (function("0x10de", "0x2204", "0x030000"), of_family("gpu")),
     "class 0x120001": (function("0x19e5", "0xd803", "0x120001"), of_family("a3")),
     "node 0": (function("0x19e5", "0xd802", "0x120000", "0"), of_family("a2", 0)),
-    **{"node %r" % told: (function("0x19e5", "0xd802", "0x120000", told), of_family("a2", None)) for told in ("-1", None, "")},
+    **{"node %r" % node: (function("0x19e5", "0xd802", "0x120000", node), of_family("a2", None)) for node in ("-1", None, "")},
     **{
         "CPUs on %s" % nodes: ({NODE + "/has_cpu": nodes, **function("0x10de", "0x2335", "0x030200", "-1")}, of_family("gpu", numa))
         for nodes, numa in WITH_CPUS.items()
@@ -309,7 +309,7 @@ READERS = {
     "machine": (machine_facts, MACHINES),
     "allocator": (machine.allocator, ALLOCATORS),
     "surroundings": (lambda host: surroundings(host, online(host)), SURROUNDINGS),
-    "isolation": (isolation_and_problems, {story: (files, (found, [])) for story, (files, found) in ISOLATED.items()}),
+    "isolation": (isolation_and_problems, {story: (files, (parameters, [])) for story, (files, parameters) in ISOLATED.items()}),
 }
 ROWS = [
     pytest.param(reader, *row, name in ("cpus", "cores", "machine"), id="%s: %s" % (name, story))

@@ -29,15 +29,15 @@ DEBIAN = {
 OWN_UNIT = {UNIT: RHEL_UNIT, UNIT.replace("/usr/lib", "/etc"): "[Service]\nExecStart=/usr/sbin/irqbalance", "/sys/fs/cgroup" + CGROUP: None}
 
 
-def there(active, key, arguments):
+def installed(active, key, arguments):
     return {"installed": True, "active": active, "argument_key": key, "arguments": arguments}
 
 
 INSTALLED = {
-    "not there": ({}, {**there(False, None, ""), "installed": False}),
-    "RHEL, running": (RHEL, there(True, "IRQBALANCE_ARGS", "--banirq=5 --powerthresh=2")),
-    "Debian, stopped on cgroup v1": (DEBIAN, there(False, "OPTIONS", "")),
-    "an administrator's own unit wins; a bare cgroup counts as running": (OWN_UNIT, there(True, None, "")),
+    "not there": ({}, {**installed(False, None, ""), "installed": False}),
+    "RHEL, running": (RHEL, installed(True, "IRQBALANCE_ARGS", "--banirq=5 --powerthresh=2")),
+    "Debian, stopped on cgroup v1": (DEBIAN, installed(False, "OPTIONS", "")),
+    "an administrator's own unit wins; a bare cgroup counts as running": (OWN_UNIT, installed(True, None, "")),
 }
 
 
@@ -127,9 +127,9 @@ def test_what_irqbalance_is_told_and_may_be_told(tree, files, expected):
     assert {name: facts[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize("there, place, words", [(False, POLICY, "/usr/libexec: Read-only file system"), (True, CONFINED_POLICY, "")])
-def test_no_policy_goes_where_nothing_can_be_written(tree, monkeypatch, there, place, words):
-    files = dict(ENFORCING, **{BOOLEAN: "1 1", "/usr/libexec/a": ""}, **({CONFINED_POLICY: ""} if there else {}))
+@pytest.mark.parametrize("installed, place, words", [(False, POLICY, "/usr/libexec: Read-only file system"), (True, CONFINED_POLICY, "")])
+def test_no_policy_goes_where_nothing_can_be_written(tree, monkeypatch, installed, place, words):
+    files = dict(ENFORCING, **{BOOLEAN: "1 1", "/usr/libexec/a": ""}, **({CONFINED_POLICY: ""} if installed else {}))
     monkeypatch.setattr(writable.os, "statvfs", lambda path: types.SimpleNamespace(f_flag=os.ST_RDONLY if "/usr/libexec" in path else 0))
     facts = irqbalance(tree.write(files))
     assert (facts["policy_place"], words in facts["refusal"], bool(facts["refusal"])) == (place, True, bool(words))

@@ -479,25 +479,25 @@ def claimed(claim, online, reserved):
 @pytest.mark.parametrize("topology", [TOPOLOGY, SMT, ROOMY], ids=["two nodes", "two threads a core", "one node"])
 def test_a_claim_has_the_plans_cpus_for_the_dra_cpu_driver(topology):
     made = plan(topology, strategy="even_split", housekeeping=1)
-    found = objects(made["npus"][0], "dra", topology=topology, plan=made, **NODE)
+    documents = objects(made["npus"][0], "dra", topology=topology, plan=made, **NODE)
     text = launch(made["npus"][0], "dra", topology=topology, plan=made, **NODE)
     reserved = set(expand(text.split("--reserved-cpus=")[1].split(".\n")[0]))
     assert all(set(expand(cpus)) <= reserved for cpus in (made["housekeeping"], *(entry["irq"] for entry in made["npus"])))
     cpus = set(expand(made["npus"][0]["pool"])) - reserved
-    assert list(claimed(found["ResourceClaim"], set(expand(topology["cpus"]["online"])), reserved).values()) == [cpus]
-    resources = found["Pod"]["spec"]["containers"][0]["resources"]
+    assert list(claimed(documents["ResourceClaim"], set(expand(topology["cpus"]["online"])), reserved).values()) == [cpus]
+    resources = documents["Pod"]["spec"]["containers"][0]["resources"]
     assert resources["requests"]["cpu"] == resources["limits"]["cpu"] == str(len(cpus))
     assert resources["requests"].keys() == {"cpu", "memory"} and resources["claims"] == [{"name": "cpus"}, {"name": "npus"}]
-    name = found["ResourceClaim"]["metadata"]["name"]
-    wanted = [{"name": "cpus", "resourceClaimName": name}, {"name": "npus", "resourceClaimName": f"{name}-npus"}]
-    assert found["Pod"]["spec"]["resourceClaims"] == wanted
+    name = documents["ResourceClaim"]["metadata"]["name"]
+    names = {"cpus": name, "npus": f"{name}-npus"}
+    assert {claim["name"]: claim["resourceClaimName"] for claim in documents["Pod"]["spec"]["resourceClaims"]} == names
 
 
 def test_a_claim_has_a_request_for_each_npu_with_its_own_cpus():
-    found = claimed(objects(PAIR, "dra", topology=TOPOLOGY, plan=PLAN, **NODE)["ResourceClaim"], set(range(32)), set())
-    assert {name: compress(cpus) for name, cpus in found.items()} == {"npu-0": "18-31", "npu-1": "2-15"}
-    shared = claimed(objects({**ALL_IN_ONE, "name": "tp2"}, "dra", **NODE)["ResourceClaim"], set(range(32)), set())
-    assert {name: compress(cpus) for name, cpus in shared.items()} == {"cpus": "0-31"}
+    shared = {"cpus": "0-31"}
+    for entry, options, cpulists in ((PAIR, {**KNOWN, "plan": PLAN}, {"npu-0": "18-31", "npu-1": "2-15"}), (ALL_IN_ONE, {}, shared)):
+        sets = claimed(objects(entry, "dra", **options, **NODE)["ResourceClaim"], set(range(32)), set())
+        assert {name: compress(cpus) for name, cpus in sets.items()} == cpulists
 
 
 def chosen(request, devices, attribute):
@@ -511,25 +511,23 @@ def chosen(request, devices, attribute):
 
 def test_the_claim_on_npus_names_their_device_files():
     lost = registered(5, 6)
-    for entry, numbers in ((PLAN["npus"][1], {6}), (PAIR, {5, 6})):
+    for entry, name, numbers in ((PLAN["npus"][1], "npu-1-npus", {6}), (PAIR, "pair-npus", {5, 6})):
         text = launch(entry, "dra", topology=lost, plan=PLAN, **NODE)
-        claim = objects(entry, "dra", topology=lost, plan=PLAN, **NODE)["npu-1-npus" if len(numbers) == 1 else "pair-npus"]
-        (request,) = claim["spec"]["devices"]["requests"]
+        (request,) = objects(entry, "dra", topology=lost, plan=PLAN, **NODE)[name]["spec"]["devices"]["requests"]
         assert {number for number, taken in chosen(request, range(8), None).items() if taken} == numbers
         assert request["exactly"]["count"] == len(numbers)
         assert "Ascend 950 alone, and this workload has a2: for the device plugin, pass resource." in text
 
 
 def test_one_claim_has_npus_and_cpus_of_one_numa_node():
-    found = objects(ENTRY, "dra", topology=TOPOLOGY, **ONE_CLAIM)
-    devices = found["ResourceClaim"]["spec"]["devices"]
+    documents = objects(ENTRY, "dra", topology=TOPOLOGY, **ONE_CLAIM)
+    devices = documents["ResourceClaim"]["spec"]["devices"]
     nodes = {npu["phy_id"]: npu["numa"] for npu in TOPOLOGY["npus"]}
-    derived = chosen(devices["requests"][0], nodes, "derivedAttributes")
-    assert derived == nodes and len(set(nodes.values())) > 1
+    assert chosen(devices["requests"][0], nodes, "derivedAttributes") == nodes and len(set(nodes.values())) > 1
     constraint = {"requests": ["npus", "cpus"], "matchAttribute": "resource.kubernetes.io/numaNode"}
     assert devices["constraints"] == [constraint] and "config" not in devices
-    name = found["ResourceClaim"]["metadata"]["name"]
-    assert found["Pod"]["spec"]["resourceClaims"] == [{"name": "devices", "resourceClaimName": name}]
+    name = documents["ResourceClaim"]["metadata"]["name"]
+    assert documents["Pod"]["spec"]["resourceClaims"] == [{"name": "devices", "resourceClaimName": name}]
 
 
 def balloons(policy, interrupts):
@@ -559,10 +557,10 @@ INTERRUPTS = {*OF_NPUS, "ITS-MSI 524288 Edge eth0-TxRx-0", "ITS-MSI 98303 Edge t
 )
 def test_balloons_lie_close_to_the_npu_that_the_pod_gets(topology, reserved, cpus):
     made = plan(topology, strategy="even_split")
-    found = objects(made["npus"][0], "balloons", topology=topology, plan=made, **NODE)
-    cpus_of_policy, moved, close = balloons(found["BalloonsPolicy"], INTERRUPTS)
+    documents = objects(made["npus"][0], "balloons", topology=topology, plan=made, **NODE)
+    cpus_of_policy, moved, close = balloons(documents["BalloonsPolicy"], INTERRUPTS)
     assert (cpus_of_policy, moved, close["preferCloseToDevices"]) == (reserved, OF_NPUS, ["podresourceapi:huawei.com/Ascend910"])
-    assert found["Pod"]["spec"]["containers"][0]["resources"]["limits"]["cpu"] == cpus
+    assert documents["Pod"]["spec"]["containers"][0]["resources"]["limits"]["cpu"] == cpus
 
 
 def test_balloons_of_npus_without_interrupts_claim_none():
@@ -582,9 +580,9 @@ RESOURCES |= {"a5": "huawei.com/npu", "310p": "huawei.com/Ascend310P", "310": "h
 def test_pods_request_npus_by_the_mindcluster_name_of_the_family(family, name):
     host = changed(npus=[{**npu, "family": family} for npu in TOPOLOGY["npus"]])
     for form, options in (("dra", {"resource": name}), ("balloons", {})):
-        found = objects(ENTRY, form, topology=host, **options, **NODE)
-        assert found["Pod"]["spec"]["containers"][0]["resources"]["limits"][name] == "1"
-    assert found["BalloonsPolicy"]["spec"]["balloonTypes"][1]["preferCloseToDevices"] == [f"podresourceapi:{name}"]
+        documents = objects(ENTRY, form, topology=host, **options, **NODE)
+        assert documents["Pod"]["spec"]["containers"][0]["resources"]["limits"][name] == "1"
+    assert documents["BalloonsPolicy"]["spec"]["balloonTypes"][1]["preferCloseToDevices"] == [f"podresourceapi:{name}"]
     by_node = {"name": "a", "cpus": "16-31", "devices": ["/dev/davinci4"]}
     for entry in (ENTRY, by_node):
         assert f"        {name}: '1'\n" in launch(entry, "kubernetes", topology=host)
