@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .._base.documents import Topology
 
 TAKES_ANY_CORES = (22, 5)
-"""The newest release that is known to take cores that are not all of a socket."""
+"""The newest version that is known to take cores that are not all of a socket."""
 
 
 class Node(NamedTuple):
@@ -55,7 +55,7 @@ class SlurmFacts(Facts):
 
     @property
     def exact(self) -> bool:
-        """Whether this release takes the cores of the pool, which need not be whole sockets."""
+        """Whether this version takes the cores of the pool, which need not be whole sockets."""
         return version_of(self.options["slurm_version"])[:2] <= TAKES_ANY_CORES
 
     @property
@@ -95,7 +95,7 @@ class SlurmFacts(Facts):
 
     @property
     def conf(self) -> SimpleNamespace | None:
-        """The numbers of the line of slurm.conf, where the release wants whole sockets. Raises ``ValueError`` where no line says them."""
+        """The numbers of the line of slurm.conf, where the version wants whole sockets. Raises ``ValueError`` where no line says them."""
         node: Node = self["host"]
         if self["exact"]:
             return None

@@ -81,7 +81,7 @@ def _reserved(settings: _settings.Settings) -> int:
 
 
 def _version(host: Host) -> str | None:
-    """Return the release of the installed kubelet, such as ``1.36.2``, which its next start gives; None where it does not say."""
+    """Return the version of the installed kubelet, such as ``1.36.2``, which its next start gives; None where it does not say."""
     program = host.find_program("kubelet", FOLDERS)
     try:
         match = _PRINTED.search(host.run([program, "--version"], timeout=_SECONDS).output) if program else None

@@ -35,7 +35,7 @@ class State(NamedTuple):
     ``default_cpus`` and the values of ``exclusive`` (by ``pod/container``, in version 1 by the container id, and by ``pod`` for those that
     the other containers of a pod share) are cpulists. ``version`` is 1 to 4, or None where it can be 1 or 2; ``checksum`` True, False, or
     None where it is not verified. ``problems`` are sentences on what no kubelet would start with, whatever the machine. ``oldest`` is the
-    first release, such as ``(1, 36)``, that can read the file; None for any.
+    first Kubernetes, such as ``(1, 36)``, that can read the file; None for any.
     """
 
     policy: str
@@ -166,6 +166,6 @@ def against_kubelet(state: State, version: str | None, path: str = FILE) -> Iter
 
 
 def minor_of(text: str) -> tuple[int, int]:
-    """Return the first two numbers of a release: ``1.36.2`` -> ``(1, 36)``."""
+    """Return the first two numbers of a version: ``1.36.2`` -> ``(1, 36)``."""
     major, minor = re.findall(r"\d+", text)[:2]
     return int(major), int(minor)

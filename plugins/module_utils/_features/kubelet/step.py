@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The kubelet's drop-in as a step of the transactions that apply a desired state and release features.
+"""The kubelet's drop-in as a step of the transactions that apply a desired state and restore features.
 
 The kubelet restarts with other CPU sets only on a drained node, and the controller drains it. Until then the change is pending.
 """

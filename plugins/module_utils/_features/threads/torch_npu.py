@@ -15,9 +15,9 @@ from typing import Collection, Mapping, NamedTuple, Sequence
 
 NAME = "CPU_AFFINITY_CONF"
 JOINS_RANGES = (26, 1)
-"""The first release that takes several ranges of a device together."""
+"""The first version that takes several ranges of a device together."""
 READINGS = ((0,), JOINS_RANGES)
-"""A release before that one, and that one: which one runs, nothing on the host tells."""
+"""A version before that one, and that one: which one runs, nothing on the host tells."""
 BIND_IRQ = "bind_irq"
 """The switch by which torch_npu moves interrupts."""
 MOST_CPUS = 65535
