@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import calendar
+import math
 import time
 from typing import TYPE_CHECKING, Dict, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
 
@@ -192,7 +193,7 @@ def value_of(text: str | None, name: str) -> float | None:
         word, _blank, value = line.partition(" ")
         if word == name:
             try:
-                return float(value)
+                return float(value) if math.isfinite(float(value)) else None
             except ValueError:
                 return None
     return None

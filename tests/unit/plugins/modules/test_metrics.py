@@ -145,6 +145,9 @@ def test_a_host_that_cannot_be_compared_says_so_and_since_when(bind, root, monke
     assert found["npu_affinity_verify_success"] == 0 and "npu_affinity_bound" not in found and drift(found) == {}
     last = "npu_affinity_last_verify_timestamp_seconds"
     assert found[last] == before[last]
+    text = (root / TEXTFILE[1:]).read_text()
+    (root / TEXTFILE[1:]).write_text(re.sub(f"^{last} .*", f"{last} +Inf", text, flags=re.MULTILINE))
+    assert last not in run(root), "a number that no run writes is not taken over"
 
 
 def test_the_file_goes_when_it_is_not_wanted(bind, root, run_module):
@@ -247,6 +250,7 @@ def test_the_text_of_metrics(samples, text):
 
 
 LAST = [("a_seconds 12\n", 12), ("# a_seconds 1\na_seconds_b 2\n", None), ("a_seconds x\n", None), ("", None), (None, None)]
+LAST += [("a_seconds NaN\n", None), ("a_seconds +Inf\n", None)]
 
 
 @pytest.mark.parametrize("before, value", LAST)
