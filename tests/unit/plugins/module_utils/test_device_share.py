@@ -305,7 +305,7 @@ def test_at_boot_the_chosen_cards_are_switched_on_and_listed(box, capsys):
     host = box("310p")
     missing = "npu_affinity_device_share_npus: there is no card 7; npu-smi knows cards 2,5"
     assert (boot(host, 7), host.shared) == (1, [])
-    assert boot(host, 2, {"card": 5, "chip": 1}, 7) == 1
+    assert boot(host, 2, 7, {"card": 5, "chip": 1}) == 1
     assert host.shared == ["2:0", "2:1", "5:1"]
     said = ["card 2 chip 0: off -> on", "card 2,5 chip 1: off -> on"]
     assert capsys.readouterr().out.splitlines() == [missing, *said, missing]

@@ -336,6 +336,7 @@ REFUSALS = [
     ("an old torch_npu", GAP, "torch_npu", {}, "2 ranges, of which torch_npu before 26.1.0"),
     ("torch_npu without NPUs", {"cpus": "0-3"}, "torch_npu", {}, "names no NPU, and torch_npu binds to NPUs"),
     ("torch_npu on a GPU", GPU, "torch_npu", {}, "names no NPU, and torch_npu binds to NPUs"),
+    ("torch_npu with too many NPUs", {**NO_SLICE, "npus": [{"id": 0}] * 101}, "torch_npu", {}, "has 101 NPUs, and .* has room for 100"),
     ("torch_npu with interrupts only", {**ENTRY, "pool": "16-17", "irq": "16-17"}, "torch_npu", {}, "nothing of CPUs 16-17 is left"),
     ("a device file that nothing tells", {**ENTRY, "phy_id": None}, "docker", {}, "has the device file of NPU 0; give topology"),
     ("the same of a workload", {**NO_SLICE, "npus": [0]}, "compose", {}, "has the device file of NPU 0; give topology"),
