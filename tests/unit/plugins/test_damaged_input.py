@@ -18,11 +18,12 @@ import tempfile
 import time
 import types
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from ansible_collections.npu.affinity.extensions.eda.plugins.event_filter import host_alerts
-from ansible_collections.npu.affinity.plugins.module_utils import _npu_smi, _nvidia_smi
+from ansible_collections.npu.affinity.plugins.module_utils import _measure, _npu_smi, _nvidia_smi
 from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare, comparison
 from ansible_collections.npu.affinity.plugins.module_utils._base import cpulist
 from ansible_collections.npu.affinity.plugins.module_utils._command import explaining
@@ -35,7 +36,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet imp
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads import memory
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import isolation
-from ansible_collections.npu.affinity.plugins.module_utils._measure import measure
 from ansible_collections.npu.affinity.plugins.module_utils._smi.tables import damaged_rows
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file, previous, systemd
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import in_force
@@ -152,7 +152,7 @@ def looks(host):
         yield lambda npu=npu: list(explaining.of_npu(found, npu))
     yield lambda: list(explaining.of_cpu(found, 2))
     if found.plan:
-        yield lambda: measure(host, found.plan, seconds=1, interval=0.5, clock=simulated_time())
+        yield lambda: mock.patch.object(_measure, "time", simulated_time())(_measure.measure)(host, found.plan, seconds=1, interval=0.5)
 
 
 @contextlib.contextmanager
