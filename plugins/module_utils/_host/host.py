@@ -44,6 +44,8 @@ ADMINISTRATORS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 _CHUNK = 1 << 16
 _MOST_BYTES = 16 << 20
 """How many bytes of a file are read. The largest ones, such as /proc/cpuinfo of 640 CPUs, have about 1 MiB."""
+PATH_MAX = 4096
+"""The kernel takes no longer path, and prints none in /proc: a file or an answer with one is damaged."""
 _MOST_LINKS = 40
 """How many links the kernel follows on the way to one file."""
 _KINDS = (
@@ -101,6 +103,8 @@ class Host:
         """Return where a path of the machine lies, with no link on the way but perhaps the last name: to look at, make or replace it."""
         if self.live:
             return path
+        if len(path) > PATH_MAX:
+            return self.root + path
         folder, _slash, name = path.rpartition("/")
         if name in ("", ".", ".."):
             return self._without_links(path)

@@ -18,7 +18,7 @@ import posixpath
 from typing import Iterator
 
 from .._base.cpulist import expand
-from .._host.host import Host
+from .._host.host import PATH_MAX, Host
 from .cpus import CPU_FOLDER, read_list
 from .machine import CGROUPS
 from .processes import control_groups
@@ -67,7 +67,7 @@ def granted(host: Host, folder: str, kind: str = "cpus") -> set[int] | None:
     """Return what the innermost group with a cpuset grants, from the folder of one on outwards, or None without any."""
     is_v1 = (folder + "/").startswith(CGROUPS + "/cpuset/")
     top, name = (CGROUPS + "/cpuset", "cpuset.effective_%s") if is_v1 else (CGROUPS, "cpuset.%s.effective")
-    while (folder + "/").startswith(top + "/"):
+    while (folder + "/").startswith(top + "/") and len(folder) < PATH_MAX:
         text = host.read("%s/%s" % (folder, name % kind))
         if text:
             return set(expand(text, name % kind))

@@ -24,6 +24,7 @@ ROLES = {"worker": "2-5", "acl_thread": "6"}
         ("5:cpuset,cpu:/docker/3f\n0::/x", {"/sys/fs/cgroup/cpuset/docker/3f/cpuset.effective_cpus": "1"}, {1}),
         ("5:cpuset:/\n1:memory:/x", {"/sys/fs/cgroup/cpuset/cpuset.effective_cpus": "0-1"}, {0, 1}),
         ("5:memory:/x", {}, None),
+        ("0::" + "/damaged" * 100_000, {"/sys/fs/cgroup/cpuset.cpus.effective": "4"}, None),
     ],
 )
 def test_a_process_has_the_cpuset_of_its_group_or_an_ancestor(tree, cgroup, files, cpus):
