@@ -12,7 +12,7 @@ import json
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
-from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, merged, without
+from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, deferred, merged, without
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
@@ -212,6 +212,11 @@ def test_single_roles_make_the_state_of_a_bind_by_its_digest(topology):
 @pytest.mark.parametrize("off", [("irq", "tuning"), ("metrics", "slices"), ("irq", "slices")])
 def test_features_taken_out_are_as_if_switched_off(off, topology):
     assert without(applied(state_of(topology)), off)["absent"] == applied(state_of(topology, *off))["absent"]
+
+
+def test_what_other_features_still_want_is_kept(topology):
+    state = deferred(applied(state_of(topology)), None, ["irq", "tuning"])
+    assert without(state, ["irq"])["pending"] == {"tuning": state["pending"]["tuning"]}
 
 
 @pytest.mark.parametrize("feature", ["adopt", "threads"])
