@@ -86,8 +86,9 @@ def two_functions(folder, functions=(FIRST, SECOND), devices=(0, 1)):
     kernel = Kernel(folder)
     kernel.put("/sys/devices/system/cpu/online", EVERYWHERE)
     kernel.put("/proc/interrupts", "      CPU0       CPU1\n    3: 0 0  GICv3 27 Level  arch_timer")
-    for first, pci, device in zip((2752, 3008), functions, devices, strict=True):
-        add_function(kernel, pci, first, names_of(device))
+    for number, pci in enumerate(functions):
+        device = devices[number]
+        add_function(kernel, pci, 2752 + 256 * number, names_of(device))
         add_device(kernel, device)
     return kernel
 
