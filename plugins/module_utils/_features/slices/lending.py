@@ -273,7 +273,7 @@ class Housekeeping(Watching):
         now, has, held = time.monotonic(), given(self.host), loan.held(holding)
         may_give = is_all and not has_to_wait(self._gifts, now) and lock.holder(self.host) is None
         wanted = loan.changes(has, held, may_give)
-        if any(cpus - has[unit] for unit, cpus in wanted.items()):
+        if any(cpus - has[unit] - loan.floor for unit, cpus in wanted.items()):
             self._gifts.append(now)
         self._is_lending = True  # also where a part of the changes fails
         give(self.host, wanted)

@@ -57,7 +57,7 @@ def test_the_system_never_shares_a_held_pool_and_keeps_its_floor(events):
         losing = [not has[unit] <= cpus for unit, cpus in wanted.items()]
         assert losing == sorted(losing, reverse=True), "those that lose CPUs come first"
         assert may_give or all(cpus <= has[unit] | LENDING.floor for unit, cpus in wanted.items())
-        if any(cpus - has[unit] for unit, cpus in wanted.items()):
+        if any(cpus - has[unit] - LENDING.floor for unit, cpus in wanted.items()):
             given_at.append(now)
         has.update(wanted)
         for cpus in has.values():
