@@ -12,6 +12,7 @@ from typing import Iterable, Mapping
 
 from .._host.host import CommandError, Host
 from .._host.installed import is_archive
+from .._state import previous
 from .._state.executables import unusable
 from .._state.files import FileState
 from .._state.systemd import UNIT_FOLDER, Systemd
@@ -77,8 +78,11 @@ def untried(host: Host, files: Mapping[str, FileState]) -> list[str]:
 
 
 def failed(host: Host) -> dict[str, str]:
-    """Return ``{unit: result}`` of the managed units, instances included, whose last run failed."""
-    if not host.live or not host.names(UNIT_FOLDER, "npu-affinity-*"):
+    """Return ``{unit: result}`` of the managed units, instances included, whose last run failed.
+
+    systemd keeps the result of a unit whose file an interrupted unbind has removed.
+    """
+    if not host.live or not (host.names(UNIT_FOLDER, "npu-affinity-*") or host.exists(previous.PATH)):
         return {}
     states = Systemd(host).show(["ActiveState", "Result"], ["npu-affinity-*"])
     return {unit: values.get("Result") or "failed" for unit, values in sorted(states.items()) if values.get("ActiveState") == "failed"}

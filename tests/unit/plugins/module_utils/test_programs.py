@@ -132,6 +132,8 @@ def test_failed_units_run_again_and_are_named_if_they_fail_again(tmp_path, cured
     host = Failed(str(tmp_path))
     host.cured = cured
     assert programs.failed(host) == {}, "none of our units is there"
+    host.put(previous.PATH, "{}")
+    assert programs.failed(host), "an interrupted unbind removed the unit's file"
     host.put(UNIT, TEXT % "/usr/bin/python3")
     (unit,) = programs.failed(host)
     assert unit == "npu-affinity-irq@0000:21:00.0.service"
